@@ -93,6 +93,12 @@ class Selection:
             starts = (indices_to_array(indices)[:, np.newaxis] * stride + starts).ravel()
         return Extents.uniform(offset + item * starts, item * prod(self.shape[inner:]))
 
+    @cached_property
+    def flat(self) -> Integers:
+        """Indices of the elements in C order."""
+        runs = self.runs()
+        return np.add.outer(runs.starts, np.arange(runs.lengths[0])).ravel()
+
     @property
     def run_count(self) -> int:
         """Number of runs."""

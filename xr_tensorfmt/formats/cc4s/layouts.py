@@ -60,10 +60,8 @@ class Text(SearchedLayout):
 
     def search(self, source: Source, selection: Selection) -> Array:
         """Select from the values of the whole text."""
-        runs = selection.runs()
-        flat = np.add.outer(runs.starts, np.arange(runs.lengths[0]))
         values = self._values.get(lambda: self._parse_file(source))
-        return np.asarray(values[flat.reshape(selection.shape)])
+        return np.asarray(values[selection.flat].reshape(selection.shape))
 
     def _parse_file(self, source: Source) -> Array:
         """Parse the text in pieces of whole lines."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -21,9 +21,8 @@ from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.json_text import parse_json
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
-from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
-from xr_tensorfmt.core.views import InMemory, View, column_major
+from xr_tensorfmt.core.views import InMemory, Scaled, column_major
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s import header, spec
 from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, TensorEntry
@@ -200,19 +199,6 @@ def _read_properties(opened: OpenedFiles) -> tuple[Mapping[str, Properties], lis
     return properties, findings
 
 
-@dataclass(frozen=True)
-class InAtomicUnits(View):
-    """Values multiplied by the unit of the file."""
-
-    unit: float
-
-    def apply(self, selection: Selection, *values: Array) -> Array:
-        """Multiply in place, because the reader owns the array."""
-        (stored,) = values
-        stored *= self.unit
-        return stored
-
-
 def _build_tensor(
     entry: TensorEntry,
     source: Source,
@@ -228,7 +214,7 @@ def _build_tensor(
     layout, end = _build_layout(entry, source, blocks)
     layout = column_major(layout)
     if options.apply_unit and entry.unit != 1:
-        layout = InAtomicUnits(layout, entry.unit)
+        layout = Scaled(layout, entry.unit)
     file_info = {
         "format": "cc4s",
         "version": spec.VERSION,

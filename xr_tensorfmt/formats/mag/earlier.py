@@ -30,7 +30,6 @@ from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
 from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC, spec
-from xr_tensorfmt.formats.mag.document import VERSION
 from xr_tensorfmt.formats.mag.spec import CORRUPT, FOREIGN, INCOMPLETE, MagFile, round_up
 
 ARCHIVE_VERSIONS = (1, 100)
@@ -133,14 +132,9 @@ def read_file(reader: HeaderReader, options: OpenOptions) -> MagFile:
     version = reader.read_unsigned(len(MAGIC), 4, "the version")
     versions = sorted({*ARCHIVE_VERSIONS, *SNAPSHOTS})
     if magic != MAGIC or version not in versions:
-        raise TensorFormatError(
-            reader.source.name,
-            field="magic and version",
-            actual=f"{magic!r} and {version}",
-            expected=f"{MAGIC!r} and one of {', '.join(map(str, [*versions, VERSION]))}",
-            hint="the file has another format, or is newer than this version of xr_tensorfmt",
-            offset=0,
-        )
+        expected = f"{MAGIC!r} and one of {', '.join(map(str, [*versions, spec.VERSION]))}"
+        hint = "the file has another format, or is newer than this version of xr_tensorfmt"
+        raise reader.error("magic and version", f"{magic!r} and {version}", expected, hint, 0)
     # Version 100 is an archive or a snapshot.
     has_pool = reader.head.startswith(POOL, SNAPSHOT_HEADER.size)
     if version not in ARCHIVE_VERSIONS or (version in SNAPSHOTS and has_pool):
