@@ -8,15 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any, TypeVar
-
-AnyError = TypeVar("AnyError", bound=Exception)
-
-
-def reword_for_command(error: AnyError, words: str, command_words: str) -> AnyError:
-    """Attach what the command prints instead of some words of the message."""
-    vars(error)["command_words"] = words, command_words
-    return error
+from typing import Any
 
 
 @dataclass(eq=False)
@@ -135,9 +127,10 @@ def suggest_pattern(name: str, variables: Iterable[object]) -> str:
 
 def build_directory_error(path: str) -> IsADirectoryError:
     """Return the error for a directory in place of a file."""
-    pattern = ", or a pattern of files to xarray.open_mfdataset"
-    message = f"{path} is a directory; pass the path of a file in it{pattern}"
-    return reword_for_command(IsADirectoryError(message), pattern, "")
+    return IsADirectoryError(
+        f"{path} is a directory; pass the path of a file in it, or a pattern of files to "
+        "xarray.open_mfdataset"
+    )
 
 
 class SourceChangedError(TensorFormatError):

@@ -116,6 +116,11 @@ class Selection:
         axes = zip(self.indices, strides, strict=True)
         return 1 + sum([int(indices[-1] - indices[0]) * stride for indices, stride in axes])
 
+    @property
+    def is_compact(self) -> bool:
+        """Whether a view of the span as values holds at most twice the memory of the values."""
+        return self.is_strided and self.span <= 2 * self.size
+
     def divide(self, max_size: int) -> Iterator[Selection]:
         """Divide along the slowest axes into parts of up to `max_size` elements."""
         if self.size <= max_size:

@@ -80,10 +80,12 @@ def _check_options(file_format: Format, options: OpenOptions) -> OpenOptions:
             raise ValueError(
                 f"{keyword}={value!r} does not apply to format {file_format.name!r}, which {reason}"
             )
+    if not options.format_options:
+        return options
     own = file_format.read_options
     check_keywords(options, own, f" for format {file_format.name!r}")
     values = {name: own[name].normalize(name, v) for name, v in options.format_options.items()}
-    return replace(options, format_options=values) if values else options
+    return replace(options, format_options=values)
 
 
 def check_keywords(options: OpenOptions, own: Collection[str], scope: str = "") -> None:

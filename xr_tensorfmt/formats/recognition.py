@@ -18,7 +18,6 @@ from xr_tensorfmt.errors import (
     TensorFormatWarning,
     find_stack_level,
     redact,
-    reword_for_command,
     shorten,
 )
 from xr_tensorfmt.formats import registry
@@ -167,21 +166,23 @@ def choose_format(reader: HeaderReader, name: str | None = None) -> Format:
 def _find_best_match(reader: HeaderReader) -> tuple[Format, Match]:
     """Return the format that matches a file best. If equal, the longest suffix decides."""
     path = reader.source.file_name
-
-    def find_length(file_format: Format) -> int:
-        return len(file_format.find_suffix(path))
-
+    lengths = {built_in: len(built_in.find_suffix(path)) for built_in in registry.BUILT_IN}
     best, match = registry.BUILT_IN[0], Match.NONE
-    for built_in in sorted(registry.BUILT_IN, key=find_length, reverse=True):
+    for built_in in sorted(lengths, key=lengths.__getitem__, reverse=True):
         if (actual := built_in.match(reader)) > match:
             best, match = built_in, actual
         if match is Match.CERTAIN:
             break
     # Listing other packages takes 10 ms, and their formats only win with a longer suffix.
-    if match is Match.CERTAIN and "." not in path[: len(path) - find_length(best)]:
+    if match is Match.CERTAIN and "." not in path[: len(path) - lengths[best]]:
         return best, match
-    plugins = ((plugin, _match_plugin(plugin, reader)) for plugin in registry.load_plugins())
-    return max([(best, match), *plugins], key=lambda pair: (pair[1], find_length(pair[0])))
+    candidates = [(match, lengths[best], best)]
+    candidates += [
+        (_match_plugin(plugin, reader), len(plugin.find_suffix(path)), plugin)
+        for plugin in registry.load_plugins()
+    ]
+    match, _, best = max(candidates, key=lambda candidate: candidate[:2])
+    return best, match
 
 
 def _match_plugin(file_format: Format, reader: HeaderReader) -> Match:
@@ -203,21 +204,19 @@ def _match_plugin(file_format: Format, reader: HeaderReader) -> Match:
 def _build_unknown_error(
     reader: HeaderReader, foreign: tuple[str, str] | None
 ) -> TensorFormatError:
-    only_python = (
-        "leave out engine= to try other engines, read bare values with numpy.memmap(path, "
-        "dtype, 'r', shape=...), or "
-    )
     if foreign is None:
         without_magic = [f"format={other.name!r}" for other in load_formats() if not other.magics]
-        hint = f"{only_python}name a format that has no magic number: {', '.join(without_magic)}"
-        foreign = "of no known format", hint
+        hint = (
+            "leave out engine= to try other engines, read bare values with numpy.memmap(path, "
+            "dtype, 'r', shape=...), or name a format that has no magic number: "
+        )
+        foreign = "of no known format", hint + ", ".join(without_magic)
     title, advice = foreign
     head = reader.head[:8]
     actual = f"{repr(head) if head else 'no bytes'}, the file is {title}"
     names = ", ".join(file_format.title for file_format in load_formats())
     expected = f"a file of one of the formats {names}"
-    error = reader.error("the magic number", actual, expected, advice, 0)
-    return reword_for_command(error, only_python, "")
+    return reader.error("the magic number", actual, expected, advice, 0)
 
 
 def _find_by_magic(reader: HeaderReader) -> tuple[str, str] | None:

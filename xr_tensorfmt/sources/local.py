@@ -22,7 +22,7 @@ import numpy as np
 from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Fill, InputOutput, Source
-from xr_tensorfmt.errors import SourceChangedError, build_directory_error, reword_for_command
+from xr_tensorfmt.errors import SourceChangedError, build_directory_error
 
 # Before Python 3.13, a memory map keeps a file descriptor open. Our maps use at most a quarter of
 # the limit of the process.
@@ -54,7 +54,7 @@ class _Window(mmap.mmap):
 _windows: WeakSet[_Window] = WeakSet()
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _OpenFile:
     """An open file, which fills buffers."""
 
@@ -112,10 +112,8 @@ class LocalFile(Source):
         except FileNotFoundError:
             if not glob.has_magic(absolute):
                 raise
-            hint = "use xarray.open_mfdataset for a pattern"
-            error = FileNotFoundError(ENOENT, f"No file has this name; {hint}", absolute)
-            command_hint = "no file matches the pattern either"
-            raise reword_for_command(error, hint, command_hint) from None
+            reason = "No file has this name; use xarray.open_mfdataset for a pattern"
+            raise FileNotFoundError(ENOENT, reason, absolute) from None
         if stat.S_ISDIR(status.st_mode):
             raise build_directory_error(absolute)
         if not stat.S_ISREG(status.st_mode):

@@ -65,15 +65,15 @@ def start_in_thread(call: Callable[..., Result], *arguments: Any) -> Future[Resu
     """Start a call in a thread of its own."""
     future: Future[Result] = Future()
     future.set_running_or_notify_cancel()
-    threading.Thread(target=_run, args=(future, call, arguments), daemon=True).start()
+
+    def run() -> None:
+        try:
+            future.set_result(call(*arguments))
+        except BaseException as error:  # noqa: BLE001  # the waiting thread raises it
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
     return future
-
-
-def _run(future: Future[Any], call: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    try:
-        future.set_result(call(*arguments))
-    except BaseException as error:  # noqa: BLE001  # the waiting thread raises it
-        future.set_exception(error)
 
 
 async def run_in_thread(call: Callable[..., Result], *arguments: Any) -> Result:
