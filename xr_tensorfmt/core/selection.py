@@ -67,6 +67,11 @@ class Selection:
         """The selected indices of every axis as an array."""
         return tuple(map(indices_to_array, self.indices))
 
+    @property
+    def mesh(self) -> tuple[Integers, ...]:
+        """The indices of every axis, in shapes that numpy broadcasts to `shape`."""
+        return np.ix_(*self.index_arrays)
+
     @cached_property
     def is_strided(self) -> bool:
         """Whether the indices of every axis are a range."""
@@ -163,6 +168,11 @@ class Points(Selection):
     def shape(self) -> tuple[int, ...]:
         """Number of points."""
         return (self.indices[0].size,)
+
+    @property
+    def mesh(self) -> tuple[Integers, ...]:
+        """The indices of the points."""
+        return self.indices
 
     @cached_property
     def flat(self) -> Integers:

@@ -193,7 +193,5 @@ class InMemory(Layout):
         """Copy the selected values."""
         if selection.is_strided and selection.size == self.values.size:
             return self.values.copy()
-        arrays = selection.index_arrays
-        key: tuple[Any, ...] = arrays if isinstance(selection, Points) else np.ix_(*arrays)
-        # The ellipsis keeps an array of a single object.
-        return np.array(self.values[(*key, ...)], dtype=self.dtype)
+        key: tuple[Any, ...] = (*selection.mesh, ...)  # keep the array of a single object
+        return np.array(self.values[key], dtype=self.dtype)

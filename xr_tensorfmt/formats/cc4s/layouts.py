@@ -218,9 +218,7 @@ class ZeroFilledBlocks(Composite):
         """Yield the selected elements that are stored. Targets are flat positions."""
         start = 0
         for batch in selection.divide(_ELEMENTS_AT_ONCE) if self.blocks.stored else ():
-            is_outer = not isinstance(batch, Points)
-            indices = np.ix_(*batch.index_arrays) if is_outer else batch.index_arrays
-            inside, flat = self.blocks.locate(indices)
+            inside, flat = self.blocks.locate(batch.mesh)
             if flat.size:
                 yield Part(self.inner, Points(self.inner.shape, (flat,)), start + inside)
             start += batch.size

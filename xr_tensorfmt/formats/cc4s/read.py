@@ -170,20 +170,19 @@ def _open_all(source: Source, entries: Sequence[TensorEntry]) -> OpenedFiles:
     property_files = set(filter(is_file_name, names))
     property_files.discard(source.file_name)
     files = [*(entry.elements_file for entry in entries), *sorted(property_files)]
-    opened: dict[str, tuple[Source, bytes]] = {}
 
-    def open_one(index: int) -> None:
-        file = files[index]
+    def open_one(file: str) -> tuple[Source, bytes] | None:
         try:
-            opened[file] = open_sibling(source, file, f"it has the elements of {source.name}")
+            return open_sibling(source, file, f"it has the elements of {source.name}")
         except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
             # Without permission to list a bucket, a store also denies access to missing objects.
             is_missing = not isinstance(error, PermissionError) or source.high_latency
-            if index < len(entries) or not is_missing:
-                raise
+            if file in property_files and is_missing:
+                return None
+            raise
 
-    source.run(open_one, range(len(files)))
-    return {file: opened[file] for file in files if file in opened}
+    opened = zip(files, source.run(open_one, files), strict=True)
+    return {file: pair for file, pair in opened if pair is not None}
 
 
 def _read_properties(opened: OpenedFiles) -> tuple[Mapping[str, Properties], list[Finding]]:

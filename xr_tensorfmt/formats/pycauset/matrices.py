@@ -39,14 +39,12 @@ class Diagonal(Composite):
 
     def split(self, selection: Selection) -> Iterator[Part]:
         """Yield the selected part of the diagonal."""
-        rows, columns = (np.zeros(1, dtype=np.int64), *selection.index_arrays)[-2:]
-        if not isinstance(selection, Points):
-            rows = rows[:, np.newaxis]
+        rows, columns = (np.zeros(1, dtype=np.int64), *selection.mesh)[-2:]
         target = np.nonzero(rows + self.shift == columns)
-        numbers, length = columns[target[-1]] - self.shift, min(self.lengths)
+        numbers = np.broadcast_to(rows, selection.shape)[target]
         if numbers.size:
-            stored = self.values or InMemory(np.broadcast_to(1.0, (length,)))
-            yield Part(stored, Points((length,), (numbers,)), target[-len(selection.shape) :])
+            stored = self.values or InMemory(np.broadcast_to(1.0, (min(self.lengths),)))
+            yield Part(stored, Points(stored.shape, (numbers,)), target)
 
     @property
     def layout_to_validate(self) -> Layout | None:
@@ -72,14 +70,10 @@ class Mirrored(View):
 
     def apply(self, selection: Selection, *values: Array) -> Array:
         """Copy elements below the diagonal from their mirror image."""
-        rows, columns = selection.index_arrays
-        upper, image = values[0], values[-1]
-        if isinstance(selection, Points):
-            below = rows > columns
-        else:
-            below, image = rows[:, np.newaxis] > columns, image.T
+        rows, columns = selection.mesh
+        upper, image = values[0], values[-1].T
         if len(values) > 1 or isinstance(selection, Points):
-            np.copyto(upper, image if self.sign > 0 else 0 - image, where=below)
+            np.copyto(upper, image if self.sign > 0 else 0 - image, where=rows > columns)
         return upper
 
 
