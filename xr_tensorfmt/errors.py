@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from itertools import islice
@@ -115,6 +115,12 @@ def did_you_mean(name: object, choices: Iterable[object]) -> str:
     names = {str(choice).casefold(): str(choice) for choice in islice(choices, _MAX_COMPARED)}
     close = get_close_matches(name.casefold(), names, n=1, cutoff=0.65)
     return f" (did you mean {shorten(repr(names[close[0]]))}?)" if close else ""
+
+
+def build_choice_error(keyword: str, value: object, choices: Collection[object]) -> ValueError:
+    """Return the error for a value of a keyword that is not one of its choices."""
+    allowed = ", ".join(map(repr, choices))
+    return ValueError(f"{keyword}={value!r}{did_you_mean(value, choices)} is not one of {allowed}")
 
 
 def suggest_pattern(name: str, variables: Iterable[object]) -> str:

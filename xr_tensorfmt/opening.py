@@ -22,7 +22,7 @@ from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, redact
 from xr_tensorfmt.formats import recognition
 from xr_tensorfmt.formats.reading import check_keywords, read_container
 from xr_tensorfmt.formats.registry import load_formats
-from xr_tensorfmt.sources import is_remote, is_url, open_source
+from xr_tensorfmt.sources import is_remote, is_url
 
 # Earlier versions look for a local file if chunks= is given (docs/reference/xarray_problems.md).
 _SUPPORTS_FS = Version(xr.__version__) >= Version("2026.7")
@@ -81,18 +81,6 @@ def _build_datasets(
     if is_url(url):
         datasets["/"].encoding["source"] = redact(url)
     return datasets
-
-
-def is_recognised(file: Any) -> bool:
-    """Return whether the content of a file identifies a supported format."""
-    if is_remote(file):
-        return False
-    position = file.tell() if hasattr(file, "tell") else None
-    try:
-        return recognition.is_recognised(open_source(file, "read"))
-    finally:
-        if position is not None:
-            file.seek(position)
 
 
 def open_group(file: Any, keywords: EngineKeywords) -> tuple[Source, Container]:

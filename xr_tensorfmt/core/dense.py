@@ -101,10 +101,8 @@ class Dense(WritableLayout):
         sizes = [MAX_RUNS * size // selection.run_count]
         if not is_native:
             sizes.append(limit)
-        if selection.is_strided:
-            gaps = (selection.span - size) * self._item
-            if gaps <= _LONG_GAP * selection.run_count:
-                sizes.append(_MAX_SPAN_RATIO * limit * size // selection.span)
+        if selection.is_strided and selection.mean_gap * self._item <= _LONG_GAP:
+            sizes.append(_MAX_SPAN_RATIO * limit * size // selection.span)
         return min(sizes)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.errors import did_you_mean
+from xr_tensorfmt.errors import build_choice_error
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
@@ -51,9 +51,7 @@ class Option:
         if not self.choices:
             return value
         if str(value) not in self.choices:
-            hint = did_you_mean(value, self.choices)
-            allowed = ", ".join(map(repr, self.choices))
-            raise ValueError(f"{name}={value!r}{hint} is not one of {allowed}")
+            raise build_choice_error(name, value, self.choices)
         return str(value)
 
 

@@ -106,9 +106,10 @@ def _read_batch(
     if span is not None and (source.io == "mmap" or span.nbytes <= _MAX_SPAN):
         packed = source.map(*span.bounds)
     if packed is None:
-        extents = layout.locate(batch)
-        if span is not None and span.nbytes - extents.nbytes <= _SHORT_GAP * len(extents):
+        if span is not None and batch.mean_gap * (span.nbytes // batch.span) <= _SHORT_GAP:
             extents = span
+        else:
+            extents = layout.locate(batch)
         packed = source.read(extents) if len(extents) else np.empty(0, dtype=np.uint8)
     elif out is None:
         is_view = source.io == "mmap" and batch.is_compact

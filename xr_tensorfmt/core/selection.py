@@ -117,6 +117,11 @@ class Selection:
         return 1 + sum([int(indices[-1] - indices[0]) * stride for indices, stride in axes])
 
     @property
+    def mean_gap(self) -> float:
+        """Mean number of elements between two runs of a strided selection."""
+        return (self.span - self.size) / max(1, self.run_count - 1)
+
+    @property
     def is_compact(self) -> bool:
         """Whether a view of the span as values holds at most twice the memory of the values."""
         return self.is_strided and self.span <= 2 * self.size

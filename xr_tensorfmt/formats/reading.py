@@ -32,7 +32,7 @@ def read_container(
 ) -> Container:
     """Read a header, apply embedded metadata, and report tensors omitted but not `dropped`."""
     options = _check_options(file_format, options)
-    if reader.read_head(len(UNFINISHED_MARK)) == UNFINISHED_MARK:
+    if reader.head.startswith(UNFINISHED_MARK):
         hint = "a writer is replacing its files, or has failed; write them again"
         raise reader.error("the index", "a mark of a writer", "an index of files", hint, 0)
     container = _check_ends(file_format.read(reader, options), options)

@@ -12,7 +12,7 @@ from typing import Any
 from xr_tensorfmt.core.file_format import Format, Match
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
-from xr_tensorfmt.core.source import InputOutput, Source, check_pointer
+from xr_tensorfmt.core.source import InputOutput, check_pointer
 from xr_tensorfmt.errors import (
     TensorFormatError,
     TensorFormatWarning,
@@ -24,7 +24,7 @@ from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, find_parts
 from xr_tensorfmt.formats.registry import find_format, find_format_by_suffix, load_formats
-from xr_tensorfmt.sources import find_source
+from xr_tensorfmt.sources import find_source, is_remote, open_source
 
 # Names of unsupported formats, and hints, by magic number.
 _FETCH = "fetch the file again"
@@ -144,9 +144,16 @@ def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs:
     return f"{directory.rstrip('/')}/{names[0]}" if names else None
 
 
-def is_recognised(source: Source) -> bool:
-    """Return whether a file certainly has one of the formats."""
-    return _find_best_match(HeaderReader(source))[1] is Match.CERTAIN
+def is_recognised(file: Any) -> bool:
+    """Return whether a file certainly has one of the formats. URLs are not requested."""
+    if is_remote(file):
+        return False
+    position = file.tell() if hasattr(file, "tell") else None
+    try:
+        return _find_best_match(HeaderReader(*open_source(file, "read")))[1] is Match.CERTAIN
+    finally:
+        if position is not None:
+            file.seek(position)
 
 
 def choose_format(reader: HeaderReader, name: str | None = None) -> Format:

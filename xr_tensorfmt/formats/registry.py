@@ -13,6 +13,7 @@ from typing import Any
 from xr_tensorfmt.core.file_format import CONTRACT_VERSION, Format
 from xr_tensorfmt.errors import (
     TensorFormatWarning,
+    build_choice_error,
     did_you_mean,
     find_stack_level,
     redact,
@@ -92,9 +93,7 @@ def find_format(name: str) -> Format:
     for file_format in load_formats():
         if file_format.name == name:
             return file_format
-    names = [file_format.name for file_format in load_formats()]
-    hint = did_you_mean(name, names)
-    raise ValueError(f"format={name!r}{hint} is not one of {', '.join(map(repr, names))}")
+    raise build_choice_error("format", name, [file_format.name for file_format in load_formats()])
 
 
 def find_format_by_suffix(path: str) -> Format | None:
