@@ -22,8 +22,7 @@ from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.tens import pairs
-from xr_tensorfmt.formats.tens.pairs import Pairs
-from xr_tensorfmt.formats.tens.symmetries import Operation
+from xr_tensorfmt.formats.tens.pairs import Operation, Pairs
 
 IDENTITY = (Operation((0, 1), 1),)
 
