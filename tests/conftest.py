@@ -42,8 +42,7 @@ MARKERS = {
         "workflows/test_keys_and_urls.py", "writing/test_remote.py",
     },
     "docs": {
-        "formats/cc4s/test_tutorial.py", "project/test_benchmark.py", "project/test_docstrings.py",
-        "project/test_readme.py", "project/test_site.py",
+        "formats/cc4s/test_tutorial.py", "project/test_benchmark.py", "project/test_readme.py",
     },
     "slow": {
         "cli/test_batch.py", "cli/test_stores.py", "cli/test_terminal.py", "datasets/test_dask.py",

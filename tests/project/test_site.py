@@ -47,7 +47,7 @@ QUESTIONS = {
 
 def find_listed_pages(page: Path) -> Iterator[str]:
     """Yield the names in the tables of contents of a page, which the site shows in its menus."""
-    for text in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(), flags=re.DOTALL):
+    for text in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text("utf-8"), flags=re.DOTALL):
         yield from (line for line in text.splitlines() if line and not line.startswith(":"))
 
 
