@@ -369,9 +369,9 @@ def test_urls_lose_users_and_queries(url: str) -> None:
     "part", ["a", "a://", "http://a:b", "http://a:b@", "?:", ";a", "a@", "1:", "http://"]
 )
 def test_long_text_is_redacted_in_linear_time(part: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()  # others may use the processor
     redact(f"http://x{part * (200_000 // len(part))}")
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 CLUSTER = """
