@@ -1,14 +1,17 @@
-"""Attributes as long as a tokenizer do not make the display of a Dataset long."""
+"""Attributes as long as a tokenizer are plain values, and do not make the display long."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
 
+from tests.commands import run_ok
+from tests.processes import run_python
 from xr_tensorfmt import to_file
 from xr_tensorfmt.datasets.long_attributes import MAX_ATTRIBUTE_LENGTH
 
@@ -65,11 +68,51 @@ def test_name_of_variable_or_group_remains_an_attribute(tmp_path: Path) -> None:
     assert xr.open_datatree(tmp_path / "a.mag", engine="tensorfmt").attrs == attrs
 
 
-def test_long_lists_of_metadata(tmp_path: Path) -> None:
-    tokens = [f"token {i}" for i in range(MAX_ATTRIBUTE_LENGTH // 8)]
-    ds = xr.Dataset({"tensor": ("x", np.ones(3, "f4"))}, attrs={"tokens": tokens})
-    to_file(ds, tmp_path / "a.mag")
-    opened = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt")
-    assert opened.tokens.item() == tokens
-    to_file(opened, tmp_path / "b.mag")
-    assert xr.open_dataset(tmp_path / "b.mag", engine="tensorfmt").tokens.item() == tokens
+VOCABULARY = {f"token{number} <&>": number for number in range(50_000)}
+LONG: dict[str, Any] = {
+    "str": json.dumps(VOCABULARY),
+    "dict": {"type": "BPE", "model": {"vocab": VOCABULARY}},
+    "list": list(VOCABULARY),
+}
+
+
+def make_weights(**attrs: Any) -> xr.Dataset:
+    return xr.Dataset({"layers.0.w": ("n", np.ones(3, "f4"), attrs)}, attrs=attrs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG)
+def test_values_are_plain_and_are_written_again(tmp_path: Path, name: str) -> None:
+    to_file(make_weights(tokenizer=LONG[name]), tmp_path / "a.mag")
+    ds = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").load()
+    for value in (ds["tokenizer"].item(), ds["layers.0.w"].attrs["tokenizer"]):
+        assert value == LONG[name]
+        assert type(value) is type(LONG[name])
+        assert str(value) == str(LONG[name])
+    to_file(ds, tmp_path / "b.mag")
+    again = xr.open_dataset(tmp_path / "b.mag", engine="tensorfmt")
+    assert again["tokenizer"].item() == LONG[name]
+    expected = make_weights(tokenizer=LONG[name]).drop_attrs(deep=False)
+    xr.testing.assert_identical(again.load().drop_vars("tokenizer"), expected)
+
+
+@pytest.mark.parametrize("name", ["str", "list"])
+def test_netcdf_has_them_whole(tmp_path: Path, name: str) -> None:
+    to_file(make_weights(tokenizer=LONG[name]), tmp_path / "a.mag")
+    run_ok("convert", str(tmp_path / "a.mag"), str(tmp_path / "b.nc"))
+    with xr.open_dataset(tmp_path / "b.nc", engine="h5netcdf") as ds:
+        assert ds.attrs["tokenizer"] == LONG[name]
+
+
+@pytest.mark.slow
+def test_display_of_xarray_is_not_changed(tmp_path: Path) -> None:
+    to_file(make_weights(tokenizer=LONG["str"]), tmp_path / "a.mag")
+    run_python(
+        "-c",
+        "import xarray as xr\n"
+        "from xarray.core import formatting_html\n"
+        "before = dict(vars(formatting_html))\n"
+        f"ds = xr.open_dataset({str(tmp_path / 'a.mag')!r}, engine='tensorfmt')\n"
+        "ds.tensorfmt.explain()\n"
+        "assert dict(vars(formatting_html)) == before\n",
+    )
