@@ -7,10 +7,9 @@ import os
 import warnings
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
-from errno import ENOENT
+from errno import EISDIR, ENOENT
 from gzip import BadGzipFile
 from io import BufferedReader
 from itertools import chain, islice
@@ -205,18 +204,21 @@ def _merge(parts: Sequence[Dataset]) -> Dataset:
             while dim not in (*ds.coords, BLOCK) and sizes.setdefault(names[dim], size) != size:
                 names[dim] += "_"
         renamed.append(ds.rename(names))
-    with suppress(MergeError, AlignmentError):
+    reason = "only some have blocks of several labels"
+    try:
         if len({BLOCK in ds.dims for ds in parts}) == 1:
             return merge(renamed, join="outer", compat="equals")
+    except (MergeError, AlignmentError) as error:
+        reason = str(error)
     raise ValueError(
-        "the fields have different blocks of mapped dimensions; pass sparse='dense', or open one "
+        f"the fields do not fit into one Dataset ({reason}); pass sparse='dense', or open one "
         "field per call"
     )
 
 
 def _read_lines(source: Any, options: Mapping[str, Any]) -> Iterator[tuple[str, int, Any]]:
     """Yield the name of the feed, and the number and the content of each line."""
-    items = iter([source] if isinstance(source, str | os.PathLike) else source)
+    items = iter([source] if isinstance(source, str | os.PathLike | Mapping) else source)
     first = list(islice(items, 1))
     items = chain(first, items)
     if not any(_is_path(item, source) for item in first):
@@ -224,6 +226,9 @@ def _read_lines(source: Any, options: Mapping[str, Any]) -> Iterator[tuple[str, 
         return
     for path in map(str, items):
         files = fsspec.open_files(path, compression="infer", **options)
+        if os.path.isdir(path):
+            hint = f"it is a directory, expected a pattern such as '{path}/*.jsonl'"
+            raise IsADirectoryError(EISDIR, hint, path)
         if not files:
             raise FileNotFoundError(ENOENT, "no feed matches this pattern", redact(path))
         for opened in files:
@@ -240,24 +245,35 @@ def _read_lines(source: Any, options: Mapping[str, Any]) -> Iterator[tuple[str, 
 
 def _is_path(item: Any, source: Any) -> bool:
     """Return whether the first item of a source is the path of a feed, and not a line."""
-    if isinstance(item, os.PathLike) or item is source:
-        return True
-    is_listed = isinstance(source, list | tuple) and isinstance(item, str)
-    return is_listed and item.strip(_MARGIN)[:1] not in ("", "[", "]", "{")
+    if not isinstance(item, str) or item is source:
+        return isinstance(item, str | os.PathLike)
+    return isinstance(source, list | tuple) and item.strip(_MARGIN)[:1] not in ("", "[", "]", "{")
 
 
 def _parse_line(line: Any) -> list[Any]:
     """Return the documents in a line of a feed, which may be a part of a list."""
     text = line.decode() if isinstance(line, bytes) else line
     if not isinstance(text, str):
-        return [text]
+        return _list_documents(text)
     text = text.strip(_MARGIN)
     if text.startswith("[") and not text.endswith("]"):
         text = text[1:]
     if text in ("", "]"):
         return []
-    value = parse_json(text, endings=("", ",", "]"))
-    return value if isinstance(value, list) else [value]
+    try:
+        value = parse_json(text, endings=("", ",", "]"))
+    except ValueError as error:
+        raise ValueError(f"{error}; write a document per line, as `jq -c .[]` does") from None
+    return _list_documents(value)
+
+
+def _list_documents(value: Any) -> list[Any]:
+    """Return the documents in a list, in the response to a visit or to a query, or the one."""
+    if not isinstance(value, dict) or "fields" in value:
+        return value if isinstance(value, list) else [value]
+    root = value.get("root")
+    documents = root.get("children") if isinstance(root, dict) else value.get("documents")
+    return documents if isinstance(documents, list) else [value]
 
 
 @dataclass
@@ -355,12 +371,14 @@ class _Feed:
             message = f"{label!r} occurs again, expected one line per document; omit the others"
             raise ValueError(message)
         self.ids.add(label)
+        place = ""
         try:
             packed = pack_string(label)
             for column, tensor in zip(self.columns, tensors, strict=True):
+                place = f", field {column.field!r}" if len(tensors) > 1 else ""
                 column.add(packed, tensor)
         except ValueError as error:
-            raise ValueError(f"document {id_!r}: {error}") from error
+            raise ValueError(f"document {id_!r}{place}: {error}") from error
         return True
 
 
@@ -487,7 +505,7 @@ def to_jsonl(
         The path or URL of the feed, compressed if its suffix says so. It is replaced when all are
         written.
     field : str or list of str
-        The field with the tensor, or the names of variables that become fields.
+        The field with the tensor, or the names of the variables that become fields.
     dim : str
         The dimension with the ids of documents as labels. The tensors have the other dimensions.
     prefix : str
@@ -524,11 +542,11 @@ def to_jsonl(
         raise ValueError(f"operation={operation!r} is neither 'put' nor 'update'")
     location = locate_target(path, storage_options, None)
     tensors = _arrange_fields(data, field, location.name, form, encoding, drop)
-    for tensor in tensors.values():
+    for name, tensor in tensors.items():
         if dim not in (mapped := tensor.header.mapped):
             raise ValueError(
                 f"dim={dim!r}{did_you_mean(dim, mapped)} has no labels, expected one of "
-                f"{list(mapped)}, whose labels become the ids of documents"
+                f"{list(mapped)} of {name!r}, whose labels become the ids of documents"
             )
     file = build_target(location, 0, overwrite=is_overwriting(mode)).begin()
     try:
@@ -555,7 +573,7 @@ def _arrange_fields(
         raise ValueError(f"form={form!r} is not one of {', '.join(map(repr, get_args(Form)))}")
     names = _list_fields(field)
     checked = check_input(data, path, "Vespa", encoding, drop)
-    if isinstance(field, str):
+    if isinstance(field, str) and (len(checked.variables) == 1 or field not in checked.variables):
         return {field: arrange_tensor(checked)}
     tensors = {}
     for name in names:
@@ -605,7 +623,8 @@ def _format_feed(
                 cells = tensor.encode(tensor.variable[key].values)
                 labels = ([rows[number] for number in numbers] for _, numbers in batch)
                 values = format_tensors(header, labels, cells, form)
-                columns.append([f"{format_json(name)}: {start}{value}{end}" for value in values])
+                opening = f"{format_json(name)}: {start}"
+                columns.append([f"{opening}{value}{end}" for value in values])
             ids = (format_json(prefix + label) for label, _ in batch)
             lines = zip(ids, map(", ".join, zip(*columns, strict=True)), strict=True)
             text = "".join(f'{{"{operation}": {i}, "fields": {{{own}}}}}\n' for i, own in lines)

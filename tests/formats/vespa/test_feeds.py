@@ -273,7 +273,7 @@ def test_fields_with_other_labels_open_as_dense() -> None:
     ]
     options: Any = {"field": list(types), "type": types}
     with pytest.raises(
-        ValueError, match=r"the fields have different blocks .*; pass sparse='dense'"
+        ValueError, match=r"the fields do not fit into one Dataset .*; pass sparse='dense'"
     ):
         vespa.from_jsonl(lines, **options)
     ds = vespa.from_jsonl(lines, sparse="dense", **options)
@@ -281,6 +281,33 @@ def test_fields_with_other_labels_open_as_dense() -> None:
     chunks = ds["chunks"]
     assert chunks.sel(document="a", chunk="1").values.tolist() == [3]
     assert np.isnan(chunks.sel(document="b", chunk="0"))
+
+
+@pytest.mark.parametrize("key", ["documents", "root"])
+def test_responses_of_vespa_are_feeds(key: str) -> None:
+    documents = [{"id": name, "fields": {"v": [1]}} for name in "ab"]
+    response = {"documents": documents} if key == "documents" else {"root": {"children": documents}}
+    for source in (response, [json.dumps(response)], documents):
+        ds = vespa.from_jsonl(source, "tensor(x[1])", field="v")
+        assert ds.document.values.tolist() == ["a", "b"]
+
+
+def test_errors_name_one_of_several_fields() -> None:
+    lines = [{"put": "a", "fields": {"v": [1], "w": [1, 2]}}]
+    with pytest.raises(ValueError, match=r"line 1: document 'a', field 'w': .* has the shape"):
+        vespa.from_jsonl(lines, "tensor(x[1])", field=["v", "w"])
+
+
+def test_one_of_several_variables_is_written_by_its_name(tmp_path: Path) -> None:
+    ds = make_documents()
+    vespa.to_jsonl(ds, tmp_path / "feed.jsonl", **{**IDS, "field": "body"})
+    back = vespa.from_jsonl(tmp_path / "feed.jsonl", **{**IDS, "field": "body"})
+    xr.testing.assert_equal(back.tensor, ds.body.rename("tensor"))
+
+
+def test_directory_of_feeds_raises(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match=r"expected a pattern such as '.*/\*\.jsonl'"):
+        vespa.from_jsonl(tmp_path, **IDS)
 
 
 def test_documents_without_one_of_the_fields_are_left_out() -> None:
