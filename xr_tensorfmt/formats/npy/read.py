@@ -64,21 +64,19 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the directory of a zip and the headers of its arrays, concurrently if remote."""
     members, end = read_directory(reader, MAX_NPZ_DIRECTORY_BYTES)
-    results: dict[int, StoredTensor | TensorFormatError] = {}
 
-    def read_one(number: int) -> None:
+    def read_one(member: ZipInfo) -> StoredTensor | TensorFormatError:
         try:
-            results[number] = _read_member(reader, members[number])
+            return _read_member(reader, member)
         except UnsupportedMemberError as error:
-            key = members[number].filename.removesuffix(SUFFIX)
-            results[number] = StoredTensor.create_unsupported(key, 0, 0, error)
+            key = member.filename.removesuffix(SUFFIX)
+            return StoredTensor.create_unsupported(key, 0, 0, error)
         except TensorFormatError as error:
-            results[number] = error
+            return error
 
-    reader.source.run(read_one, range(len(members)))
-    ordered = [results[number] for number in sorted(results)]
-    tensors = [result for result in ordered if isinstance(result, StoredTensor)]
-    errors = [result for result in ordered if isinstance(result, TensorFormatError)]
+    results = reader.source.run(read_one, members)
+    tensors = [result for result in results if isinstance(result, StoredTensor)]
+    errors = [result for result in results if isinstance(result, TensorFormatError)]
     if errors and all(tensor.unsupported for tensor in tensors):
         raise errors[0]
     findings = [
