@@ -58,9 +58,9 @@ class MutableFile(LocalFile):
             super()._check(status)
 
     def sibling(self, path: str) -> tuple[Self, bytes]:
-        """Open another file, which records in the same list."""
-        sibling, head = super().sibling(path)
-        return replace(sibling, fields=self.fields), head
+        """Open another file, which records in the same list, and return no bytes unrecorded."""
+        sibling, _ = super().sibling(path)
+        return replace(sibling, fields=self.fields), b""
 
     def read_bytes(self, start: int, stop: int) -> bytes:
         """Fetch fields of the header, and record them."""
