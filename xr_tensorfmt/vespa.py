@@ -371,13 +371,13 @@ class _Feed:
             message = f"{label!r} occurs again, expected one line per document; omit the others"
             raise ValueError(message)
         self.ids.add(label)
-        place = ""
+        column = self.columns[0]
         try:
             packed = pack_string(label)
             for column, tensor in zip(self.columns, tensors, strict=True):
-                place = f", field {column.field!r}" if len(tensors) > 1 else ""
                 column.add(packed, tensor)
         except ValueError as error:
+            place = f", field {column.field!r}" if len(tensors) > 1 else ""
             raise ValueError(f"document {id_!r}{place}: {error}") from error
         return True
 

@@ -99,7 +99,7 @@ def parse_json(text: str, endings: Collection[str]) -> Any:
         value, end = _DECODER.raw_decode(text)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{shorten(repr(text))} is not JSON: {error}") from None
-    if text[end:].strip() not in endings:
+    if end < len(text) and text[end:].strip() not in endings:
         raise ValueError(f"{shorten(repr(text))} is not JSON: Extra data after character {end}")
     return value
 
@@ -164,10 +164,11 @@ def _unwrap(header: VespaHeader, data: Any) -> tuple[str, Any]:
     if isinstance(data, dict):
         if header.mapped and _is_map(data):
             return "blocks" if header.indexed else "cells", data
-        keys = [key for key in data if key not in _TYPE_KEYS]
+        keys = data.keys() - _TYPE_KEYS
         if not keys:
             return "cells", []
-        return keys[0], data[keys[0]] if len(keys) == 1 else data
+        key = keys.pop()
+        return key, data if keys else data[key]
     first = data[0] if isinstance(data, list) and data else None
     if header.mapped or isinstance(first, dict):
         return "blocks" if isinstance(first, dict) and "values" in first else "cells", data
@@ -279,10 +280,9 @@ def _get_members(item: Any, key: str) -> tuple[Mapping[str, Any], Any]:
 def _parse_values(header: VespaHeader, values: Any) -> Cells:
     """Return the cells of a block from numbers, nested or not, or hexadecimal digits."""
     if isinstance(values, str):
-        if header.indexed:
-            return _parse_digits(header, values)
         # A string is a number unless it has the digits of the cell of a scalar.
-        if not header.mapped and len(values) == 2 * header.block_bytes and HEX.fullmatch(values):
+        is_cell = not header.mapped and len(values) == 2 * header.block_bytes
+        if header.indexed or (is_cell and HEX.fullmatch(values)):
             return _parse_digits(header, values)
     is_flat = isinstance(values, list) and len(values) == header.cells
     if not is_flat or isinstance(values[0], list):
