@@ -57,7 +57,7 @@ FAULTS = (
         "_read_descriptor", " or key >= len(keys)", "",
     ),
     Fault(
-        "lengths that are no numbers", "mag", "formats._shared.keyed", "StoredTensor.from_document",
+        "lengths that are no numbers", "mag", "formats._shared.keyed", "StoredTensors.parse",
         " or not all(map(is_count, shape))", "",
     ),
     Fault(

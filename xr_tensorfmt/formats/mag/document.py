@@ -19,7 +19,7 @@ from xr_tensorfmt.core.findings import Gap
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import read_json
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats._shared.keyed import StoredTensor, is_count
+from xr_tensorfmt.formats._shared.keyed import StoredTensors, is_count
 from xr_tensorfmt.formats.mag import MAGIC, spec
 from xr_tensorfmt.formats.mag.spec import CORRUPT, INCOMPLETE, MagFile
 
@@ -86,7 +86,9 @@ def read_document_snapshot(reader: HeaderReader) -> MagFile:
     header = SnapshotHeader.read(reader)
     document = read_json(reader, header.document_start, header.document_bytes, MAX_DOCUMENT_BYTES)
     entries, metadata = document.get(_TENSORS, dict), document.get(_METADATA, dict)
-    tensors = tuple(_unpack_entry(document, key, entry, header) for key, entry in entries.items())
+    tensors = StoredTensors(reader.source.name)
+    for key, entry in entries.items():
+        _unpack_entry(document, key, entry, header, tensors)
     file_info = {name: document.values[name] for name in _FILE_INFO if name in document.values}
     file_info["byteorder"] = "big" if header.aux else "little"
     start, stop = header.data_start, header.data_stop
@@ -123,7 +125,9 @@ def pack_document(
     return dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _unpack_entry(document: Fields, key: str, entry: Any, header: SnapshotHeader) -> StoredTensor:
+def _unpack_entry(
+    document: Fields, key: str, entry: Any, header: SnapshotHeader, tensors: StoredTensors
+) -> None:
     def error(field: str, expected: str, actual: object = entry) -> TensorFormatError:
         return document.error(f"{field} of {key!r}", shorten(repr(actual)), expected)
 
@@ -139,13 +143,13 @@ def _unpack_entry(document: Fields, key: str, entry: Any, header: SnapshotHeader
         raise error("the offset", f"an offset within the {header.data_bytes} bytes of data", offset)
     if not is_count(nbytes):
         raise error("nbytes", "a number of bytes", nbytes)
+    start = header.data_start + offset
     if is_newer:
         unsupported = error("the dtype", f"one of {', '.join(_DTYPE_NAMES)}", name)
         unsupported = replace(unsupported, hint="update xr_tensorfmt, or load it with magnetron")
-        start = header.data_start + offset
-        return StoredTensor.create_unsupported(key, start, nbytes, unsupported)
+        tensors.add_unsupported(key, start, nbytes, unsupported)
+        return
     element = (spec.BIG_ENDIAN if header.aux else spec.LITTLE_ENDIAN)[DTYPES[dtype_id]]
-    tensor = StoredTensor.from_document(document, key, shape, element, header.data_start + offset)
-    if nbytes != tensor.nbytes:
-        raise error("nbytes", f"{tensor.nbytes} for {shape} of {element.name}", nbytes)
-    return tensor
+    actual = tensors.parse(document, key, shape, element, start)
+    if nbytes != actual:
+        raise error("nbytes", f"{actual} for {shape} of {element.name}", nbytes)

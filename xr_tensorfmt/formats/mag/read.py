@@ -20,10 +20,9 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         from xr_tensorfmt.formats.mag import earlier  # noqa: PLC0415  # rare, and slow to import
 
         file = earlier.read_file(reader, options)
-    path = reader.source.name
     tensor_info = {"format": "mag", "version": file.version}
     metadata, findings = file.metadata, file.findings
-    container = build_container(path, options, file.tensors, tensor_info, metadata, findings)
+    container = build_container(options, file.tensors, tensor_info, metadata, findings)
     file_info = {**tensor_info, "container": file.container, **file.file_info}
     end = End(reader.source, file.end or file.data_stop, "the data")
     return replace(container, encoding={"tensorfmt": file_info}, ends=(end,), parsed=file)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
+from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.findings import Finding, Gap
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.narrow_floats import build_elements
-from xr_tensorfmt.formats._shared.keyed import StoredTensor
+from xr_tensorfmt.formats._shared.keyed import StoredTensors
 
 CORRUPT = "the header is corrupt"
 FOREIGN = "the header is corrupt, or the file has another format"
@@ -44,7 +44,7 @@ class MagFile:
 
     container: str
     version: int
-    tensors: tuple[StoredTensor, ...]
+    tensors: StoredTensors
     data_start: int
     data_stop: int
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -53,6 +53,10 @@ class MagFile:
     gaps: tuple[Gap, ...] = ()
     end: int | None = None  # of the reserved bytes of an archive
     fillers: tuple[int, ...] = (0,)  # bytes of the padding
+
+    def sort_tensors(self) -> list[tuple[str, Dense]]:
+        """Return keys and layouts in the order of the data."""
+        return sorted(self.tensors.layouts.items(), key=lambda item: item[1].offset)
 
 
 def round_up(offset: int, multiple: int) -> int:
@@ -67,22 +71,23 @@ def check_placement(
     start, end = file.data_start, min(file.data_stop, reader.source.size)
     unreleased = f"{INCOMPLETE}, unless an unreleased version of magnetron wrote it"
     stop, previous = start, ""
-    for tensor in sorted(file.tensors, key=attrgetter("offset")):
-        field, actual = f"the data of {tensor.key!r}", f"bytes {tensor.offset} to {tensor.stop}"
-        if not start <= tensor.offset <= tensor.stop <= end:
+    for key, layout in file.sort_tensors():
+        first, last = layout.offset, layout.stop
+        field, actual = f"the data of {key!r}", f"bytes {first} to {last}"
+        if not start <= first <= last <= end:
             expected = f"a range between byte {start} and the end at byte {end}"
-            raise reader.error(field, actual, expected, INCOMPLETE, tensor.offset)
-        if not tensor.nbytes:
+            raise reader.error(field, actual, expected, INCOMPLETE, first)
+        if first == last:
             continue
-        if tensor.offset < stop:
+        if first < stop:
             expected = f"data after the end of {previous!r} at byte {stop}"
             hint = "two tensors cannot share bytes; the header is corrupt"
-            raise reader.error(field, actual, expected, hint, tensor.offset)
-        aligned = start + round_up(stop - start, alignment) if alignment else tensor.offset
-        if tensor.offset != aligned:
+            raise reader.error(field, actual, expected, hint, first)
+        aligned = start + round_up(stop - start, alignment) if alignment else first
+        if first != aligned:
             expected = f"data from byte {aligned} on, the first aligned one after other data"
-            raise reader.error(field, actual, expected, unreleased, tensor.offset)
-        stop, previous = tensor.stop, tensor.key
+            raise reader.error(field, actual, expected, unreleased, first)
+        stop, previous = last, key
     if alignment and file.data_stop - stop > max_spare:
         actual = f"{file.data_stop - stop} bytes more than its tensors need"
         raise reader.error("the data section", actual, f"up to {max_spare}", unreleased, stop)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
@@ -15,7 +15,7 @@ from xr_tensorfmt.core.json_text import read_json
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container, is_count
+from xr_tensorfmt.formats._shared.keyed import StoredTensors, build_container, is_count
 from xr_tensorfmt.formats.safetensors.spec import (
     DTYPES,
     ELEMENTS,
@@ -33,12 +33,11 @@ _entry_fields = itemgetter("dtype", "shape", "data_offsets")
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read a header, or an index and the headers of all its files."""
-    path = reader.source.name
     # The length before the header of a file ends with zeros, and JSON does not contain them.
     if reader.head.lstrip().startswith(b"{") and 0 not in reader.head[:LENGTH_BYTES]:
         return _read_index(reader, options)
     header = SafetensorsHeader.read(reader)
-    container = build_container(path, options, header.tensors, _FILE_INFO, header.metadata)
+    container = build_container(options, header.tensors, _FILE_INFO, header.metadata)
     return replace(container, ends=(header.end,))
 
 
@@ -46,7 +45,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 class SafetensorsHeader:
     """Parsed header of a file."""
 
-    tensors: Sequence[StoredTensor]
+    tensors: StoredTensors
     metadata: Mapping[str, str]
     end: End
     checksum: str
@@ -63,12 +62,14 @@ class SafetensorsHeader:
             actual = shorten(repr(metadata))
             raise document.error(METADATA, actual, "an object whose values are strings")
         start = LENGTH_BYTES + length
-        tensors = [_unpack(document, *item, start) for item in entries.items()]
+        tensors = StoredTensors(reader.source.name)
+        for key, entry in entries.items():
+            _unpack(document, key, entry, start, tensors)
         checksum = compute_checksum(reader.read_field(0, start, "the header"))
         return cls(tensors, metadata, _check_consecutive(reader, tensors, start), checksum)
 
 
-def _unpack(document: Fields, key: str, entry: Any, start: int) -> StoredTensor:
+def _unpack(document: Fields, key: str, entry: Any, start: int, tensors: StoredTensors) -> None:
     """Parse the entry of a tensor. Its offsets are relative to `start`."""
 
     def error(field: str, actual: object, expected: str) -> TensorFormatError:
@@ -86,19 +87,18 @@ def _unpack(document: Fields, key: str, entry: Any, start: int) -> StoredTensor:
     if dtype not in DTYPES:
         unsupported = error("the dtype", dtype, f"one of {', '.join(DTYPES)}")
         unsupported = replace(unsupported, hint="load it with safetensors.torch.load_file")
-        return StoredTensor.create_unsupported(key, start + first, stop - first, unsupported)
-    element = ELEMENTS[DTYPES[dtype]]
-    stored = StoredTensor.from_document(document, key, shape, element, start + first)
-    if stored.stop != start + stop:
-        expected = f"{stored.nbytes} bytes between them, for {dtype} of shape {shape}"
+        tensors.add_unsupported(key, start + first, stop - first, unsupported)
+        return
+    nbytes = tensors.parse(document, key, shape, ELEMENTS[DTYPES[dtype]], start + first)
+    if stop - first != nbytes:
+        expected = f"{nbytes} bytes between them, for {dtype} of shape {shape}"
         raise error("the data_offsets", [first, stop], expected)
-    return stored
 
 
-def _check_consecutive(reader: HeaderReader, tensors: Sequence[StoredTensor], start: int) -> End:
+def _check_consecutive(reader: HeaderReader, tensors: StoredTensors, start: int) -> End:
     """Return the end of the data. Raise an error if they overlap, have gaps or are truncated."""
     stop, size = start, reader.source.size
-    for first, end, key in sorted((tensor.offset, tensor.stop, tensor.key) for tensor in tensors):
+    for first, end, key in sorted((x.offset, x.stop, key) for key, x in tensors.layouts.items()):
         if first != stop:
             actual, expected = f"data from byte {first} on", f"byte {stop}"
             hint = "data cannot overlap or have gaps; the header is corrupt"
@@ -121,12 +121,14 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     # A writer replaces the files, then the index. Raise an error if it has done so meanwhile.
     reader.source.check_unchanged()
     _check_headers(index, headers, metadata)
-    remaining = {(file, tensor.key): tensor for file in headers for tensor in headers[file].tensors}
-    tensors = []
+    tensors = StoredTensors(path)
     for key, file in files.items():
-        if (file, key) not in remaining:
+        found = headers[file].tensors
+        if key not in found.layouts:
             raise index.error(f"the file of {key!r}", repr(file), "a file with that tensor")
-        tensors.append(remaining.pop((file, key)))
+        tensors.add(key, found.layouts[key], headers[file].end.source)
+        if key in found.unsupported:
+            tensors.unsupported[key] = found.unsupported[key]
     for name, value in next(iter(headers.values())).metadata.items() if headers else ():
         if all(header.metadata.get(name) == value for header in headers.values()):
             metadata.setdefault(name, value)
@@ -134,11 +136,12 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     message = "it is in {0} but not in the index, and is omitted; open {0} to read it"
     findings = [
         Finding(path, None, f"the tensor {shorten(repr(key))}", message.format(file), "warning")
-        for file, key in remaining
+        for file, header in headers.items()
+        for key in header.tensors.layouts
+        if files.get(key) != file
     ]
-    container = build_container(path, options, tensors, _FILE_INFO, metadata, findings)
-    ends = tuple(header.end for header in headers.values())
-    return replace(container, ends=ends)
+    container = build_container(options, tensors, _FILE_INFO, metadata, findings)
+    return replace(container, ends=tuple(header.end for header in headers.values()))
 
 
 def _normalize_path(index: Fields, file: Any) -> str:
@@ -157,9 +160,7 @@ def _open_files(source: Source, files: Mapping[str, str]) -> dict[str, Safetenso
 
     def open_one(number: int) -> None:
         sibling, head = open_sibling(source, names[number], f"it is named by {source.name}")
-        header = SafetensorsHeader.read(HeaderReader(sibling, head))
-        tensors = [replace(tensor, source=sibling) for tensor in header.tensors]
-        headers[names[number]] = replace(header, tensors=tensors)
+        headers[names[number]] = SafetensorsHeader.read(HeaderReader(sibling, head))
 
     source.run(open_one, range(len(names)))
     return {file: headers[file] for file in names}
