@@ -71,7 +71,7 @@ FAULTS = (
     ),
     Fault(
         "offsets that are no numbers", "safetensors", "formats.safetensors.read", "_unpack",
-        "not is_count(first) or not is_count(stop)", "False",
+        "type(first) is not int or type(stop) is not int", "False",
     ),
     Fault(
         "a value of YAML of another type", "cc4s", "core.fields", "Fields.get",

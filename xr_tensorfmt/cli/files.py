@@ -18,7 +18,7 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Bytes
-from xr_tensorfmt.core.layout import BATCH_BYTES
+from xr_tensorfmt.core.layout import BATCH_BYTES, Layout
 from xr_tensorfmt.core.open_options import name_dims
 from xr_tensorfmt.core.reading import read, read_stacks
 from xr_tensorfmt.core.selection import Selection
@@ -229,33 +229,62 @@ def list_tensors(opened: OpenedFile) -> dict[str, Tensor]:
     return {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
 
 
-def read_blocks(
-    *files: tuple[Source, Sequence[Tensor]],
-) -> Iterator[tuple[Sequence[str], Sequence[int], list[Array]]]:
+_Block = tuple[Sequence[str], Sequence[int], list[Array]]
+_Row = tuple[Tensor, ...]
+
+
+def read_blocks(*files: tuple[Source, Sequence[Tensor]]) -> Iterator[_Block]:
     """Read tensors with the same shapes in all files, chunk by chunk, and small ones together.
 
     Yield the names of tensors, the first index of their chunk, and the values in each file, with a
     new first axis for the tensors.
     """
-    windows = defaultdict[Any, list[Sequence[Any]]](list)
-    stored = [[(x.source or source, x.layout) for x in tensors] for source, tensors in files]
-    for tensor, *copies in zip(files[0][1], *stored, strict=True):
-        layout: Any = tensor.layout
-        if all(isinstance(x, Dense) and 0 < x.stop - x.offset <= BATCH_BYTES for _, x in copies):
-            sources = tuple(id(source) for source, _ in copies)
-            windows[sources, layout.offset // DEFAULT_CHUNK_BYTES].append((tensor.name, *copies))
-            continue
-        for block in iterate_selections(layout, DEFAULT_CHUNK_BYTES):
-            start = [int(indices[0]) for indices in block.indices]
-            values = [read(x, source, block)[np.newaxis] for source, x in copies]
-            yield [tensor.name], start, values
+    sources = [source for source, _ in files]
+    groups = defaultdict[Any, list[_Row]](list)
+    for row in zip(*(tensors for _, tensors in files), strict=True):
+        groups[tuple(map(_find_stack, row))].append(row)
+    windows = defaultdict[Any, list[list[_Row]]](list)
+    for stacks, rows in groups.items():
+        if all(_is_small(tensor.layout) for tensor in rows[0]):
+            windows[stacks[0][0], *(stack[1] for stack in stacks)].append(rows)
+        else:
+            for row in rows:
+                yield from _read_chunks(sources, row)
     for window in windows.values():
-        names, *columns = zip(*window, strict=True)
-        groups = defaultdict[Any, list[int]](list)
-        for position, row in enumerate(zip(*columns, strict=True)):
-            groups[tuple((x.lengths, x.element) for _, x in row)].append(position)
-        stacks = (
-            read_stacks(column[0][0], [x for _, x in column], groups.values()) for column in columns
+        yield from _read_window(sources, window)
+
+
+def _find_stack(tensor: Tensor) -> tuple[Any, ...]:
+    """Return window, file, shape and element. Small tensors that share them are a stack."""
+    layout = tensor.layout
+    if isinstance(layout, Dense):
+        window = layout.offset // DEFAULT_CHUNK_BYTES
+        return window, id(tensor.source), layout.lengths, id(layout.element)
+    return (id(layout),)
+
+
+def _is_small(layout: Layout) -> bool:
+    return isinstance(layout, Dense) and 0 < layout.stop - layout.offset <= BATCH_BYTES
+
+
+def _read_chunks(sources: Sequence[Source], row: _Row) -> Iterator[_Block]:
+    """Read a tensor of each file."""
+    for block in iterate_selections(row[0].layout, DEFAULT_CHUNK_BYTES):
+        values = [
+            read(tensor.layout, tensor.source or source, block)[np.newaxis]
+            for source, tensor in zip(sources, row, strict=True)
+        ]
+        yield [row[0].name], [int(indices[0]) for indices in block.indices], values
+
+
+def _read_window(sources: Sequence[Source], groups: Sequence[Sequence[_Row]]) -> Iterator[_Block]:
+    """Read groups of tensors, each of one shape and element, with few requests per file."""
+    stacks = [
+        read_stacks(
+            groups[0][0][number].source or source,
+            [[row[number].layout for row in rows] for rows in groups],  # type: ignore[misc]
         )
-        for group, *values in zip(groups.values(), *stacks, strict=True):
-            yield [names[i] for i in group], [0] * (values[0].ndim - 1), values
+        for number, source in enumerate(sources)
+    ]
+    for rows, *values in zip(groups, *stacks, strict=True):
+        yield [row[0].name for row in rows], [0] * (values[0].ndim - 1), values

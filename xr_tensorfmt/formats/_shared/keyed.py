@@ -54,12 +54,12 @@ class StoredTensors:
         self, document: Fields, key: str, shape: object, element: Element, offset: int
     ) -> int:
         """Add a tensor of a JSON document, and return its bytes, or raise TensorFormatError."""
-        item = element.stored.itemsize
-        kind = repr(shape), item  # a model has few, and `True` is not `1`
+        kind = repr(shape), id(element)  # a model has few, and `True` is not `1`
         if kind not in self._shapes:
             if not isinstance(shape, list) or not all(map(is_count, shape)):
                 field, actual = f"the shape of {key!r}", shorten(repr(shape))
                 raise document.error(field, actual, "a list of lengths")
+            item = element.stored.itemsize
             check_size(document.path, shape, item, document.offset or 0, repr(key))
             self._shapes[kind] = tuple(shape), item * prod(shape)
         lengths, nbytes = self._shapes[kind]
@@ -88,41 +88,48 @@ def _build_key_error(path: str, actual: str) -> TensorFormatError:
 
 def get_default_dims(key: str, rank: int, keys: AbstractSet[str]) -> tuple[str, ...]:
     """Return names for the dimensions of a tensor that differ from all keys."""
-    names = tuple(map(key.__add__, _DIM_SUFFIXES[:rank]))
-    while not keys.isdisjoint(names):
+    names = tuple([key + suffix for suffix in _DIM_SUFFIXES[:rank]])
+    while keys and not keys.isdisjoint(names):
         names = tuple(f"{name}_" if name in keys else name for name in names)
     return names
 
 
-def _name_dims(requested: Names, layouts: Mapping[str, Layout]) -> Iterator[tuple[str, ...]]:
-    """Yield the dimension names of each tensor: the user's if given, otherwise the defaults."""
+def _build_tensors(
+    requested: Names,
+    tensors: StoredTensors,
+    layouts: Mapping[str, Any],
+    file_info: Mapping[str, Any],
+) -> Iterator[Tensor]:
+    """Yield variables. Dimensions have the names of the user if given, otherwise the defaults."""
     keys = layouts.keys()
     if isinstance(requested, Sequence) and len(keys) != 1:
         raise ValueError(
             f"dims={requested!r} names the dimensions of one variable, but the file has "
             f"{len(keys)}; pass a mapping of keys to dimension names"
         )
+    similar_keys = {key for key in keys if "_dim_" in key}
     for key, layout in layouts.items():
-        names = get_default_dims(key, len(layout.shape), keys)
+        dims = get_default_dims(key, len(layout.shape), similar_keys)
         if requested is not None:
-            names = name_dims(requested, key, names)
-            if clash := keys & {*names}:
+            dims = name_dims(requested, key, dims)
+            if clash := keys & {*dims}:
                 raise ValueError(
                     f"dims={requested!r} gives a dimension of {key!r} the name of the "
                     f"variable {min(clash)!r}; choose another"
                 )
-        yield names
+        yield build_tensor(key, dims, layout, file_info, tensors.sources.get(key))
 
 
 def build_tensor(
     key: str,
     dims: tuple[str, ...],
-    layout: Layout,
+    layout: Dense | Transposed,
     file_info: Mapping[str, Any],
     source: Source | None = None,
 ) -> Tensor:
     """Build a variable from a dense layout in either order. Its encoding includes `file_info`."""
-    stored: Any = layout.inner if isinstance(layout, Transposed) else layout
+    # Asking whether it is another class takes longer, because layouts have an abstract class.
+    stored: Any = layout if isinstance(layout, Dense) else layout.inner
     element: Element = stored.element
     encoding = {
         **file_info,
@@ -145,18 +152,14 @@ def build_container(
     findings: Iterable[Finding] = (),
 ) -> Container:
     """Build the container of a file with tensors under keys, and metadata."""
-    layouts, sources = tensors.layouts, tensors.sources
+    layouts = tensors.layouts
     _check_keys(tensors.path, layouts)
     if tensors.unsupported:
         layouts = {x: layout for x, layout in layouts.items() if x not in tensors.unsupported}
     if not options.decode_floats:
         layouts = {x: replace(y, element=y.element.narrow) for x, y in layouts.items()}
-    dims = _name_dims(options.dims, layouts)
     return Container(
-        tuple(
-            build_tensor(key, names, layout, file_info, sources.get(key))
-            for (key, layout), names in zip(layouts.items(), dims, strict=True)
-        ),
+        tuple(_build_tensors(options.dims, tensors, layouts, file_info)),
         attrs={name: value for name, value in metadata.items() if name != EMBEDDED_KEY},
         encoding={"tensorfmt": file_info},
         findings=tuple(findings),

@@ -15,7 +15,7 @@ from xr_tensorfmt.core.json_text import read_json
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats._shared.keyed import StoredTensors, build_container, is_count
+from xr_tensorfmt.formats._shared.keyed import StoredTensors, build_container
 from xr_tensorfmt.formats.safetensors.spec import (
     DTYPES,
     ELEMENTS,
@@ -28,7 +28,10 @@ from xr_tensorfmt.formats.safetensors.spec import (
 )
 
 _FILE_INFO = {"format": "safetensors"}
+_ELEMENTS = {name: ELEMENTS[dtype] for name, dtype in DTYPES.items()}
+_EXPECTED_DTYPE = f"a str, one of {', '.join(DTYPES)}"
 _entry_fields = itemgetter("dtype", "shape", "data_offsets")
+_get_offsets = itemgetter("data_offsets")
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -66,49 +69,51 @@ class SafetensorsHeader:
         for key, entry in entries.items():
             _unpack(document, key, entry, start, tensors)
         checksum = compute_checksum(reader.read_field(0, start, "the header"))
-        return cls(tensors, metadata, _check_consecutive(reader, tensors, start), checksum)
+        return cls(tensors, metadata, _check_consecutive(reader, entries, start), checksum)
 
 
 def _unpack(document: Fields, key: str, entry: Any, start: int, tensors: StoredTensors) -> None:
     """Parse the entry of a tensor. Its offsets are relative to `start`."""
-
-    def error(field: str, actual: object, expected: str) -> TensorFormatError:
-        return document.error(f"{field} of {key!r}", shorten(repr(actual)), expected)
-
     try:
         dtype, shape, (first, stop) = _entry_fields(entry)
     except (KeyError, TypeError, ValueError):  # ValueError if there are not two offsets
         expected = "an object with dtype, shape and two data_offsets"
-        raise error("the entry", entry, expected) from None
-    if not isinstance(dtype, str):
-        raise error("the dtype", dtype, "a str")
-    if not is_count(first) or not is_count(stop) or first > stop:
-        raise error("the data_offsets", [first, stop], "two ascending numbers of bytes")
-    if dtype not in DTYPES:
-        unsupported = error("the dtype", dtype, f"one of {', '.join(DTYPES)}")
-        unsupported = replace(unsupported, hint="load it with safetensors.torch.load_file")
-        tensors.add_unsupported(key, start + first, stop - first, unsupported)
+        raise document.error(f"the entry of {key!r}", shorten(repr(entry)), expected) from None
+    if type(first) is not int or type(stop) is not int or not 0 <= first <= stop:
+        field, actual = f"the data_offsets of {key!r}", shorten(repr([first, stop]))
+        raise document.error(field, actual, "two ascending numbers of bytes")
+    element = _ELEMENTS.get(dtype) if isinstance(dtype, str) else None
+    if element is None:
+        error = document.error(f"the dtype of {key!r}", shorten(repr(dtype)), _EXPECTED_DTYPE)
+        if not isinstance(dtype, str):
+            raise error
+        error = replace(error, hint="load it with safetensors.torch.load_file")
+        tensors.add_unsupported(key, start + first, stop - first, error)
         return
-    nbytes = tensors.parse(document, key, shape, ELEMENTS[DTYPES[dtype]], start + first)
+    nbytes = tensors.parse(document, key, shape, element, start + first)
     if stop - first != nbytes:
+        field, actual = f"the data_offsets of {key!r}", shorten(repr([first, stop]))
         expected = f"{nbytes} bytes between them, for {dtype} of shape {shape}"
-        raise error("the data_offsets", [first, stop], expected)
+        raise document.error(field, actual, expected)
 
 
-def _check_consecutive(reader: HeaderReader, tensors: StoredTensors, start: int) -> End:
+def _check_consecutive(reader: HeaderReader, entries: Mapping[str, Any], start: int) -> End:
     """Return the end of the data. Raise an error if they overlap, have gaps or are truncated."""
-    stop, size = start, reader.source.size
-    for first, end, key in sorted((x.offset, x.stop, key) for key, x in tensors.layouts.items()):
-        if first != stop:
-            actual, expected = f"data from byte {first} on", f"byte {stop}"
+    previous, size = 0, reader.source.size
+    for first, stop in sorted(map(_get_offsets, entries.values())):
+        if first != previous:
+            key = next(x for x, entry in entries.items() if entry["data_offsets"] == [first, stop])
+            actual, expected = f"data from byte {start + first} on", f"byte {start + previous}"
             hint = "data cannot overlap or have gaps; the header is corrupt"
-            raise reader.error(f"the data_offsets of {key!r}", actual, expected, hint, first)
-        stop = end
-    if stop > size:
-        actual, expected = f"a file of {size} bytes", f"{stop} bytes for all tensors"
+            raise reader.error(
+                f"the data_offsets of {key!r}", actual, expected, hint, start + first
+            )
+        previous = stop
+    if start + previous > size:
+        actual, expected = f"a file of {size} bytes", f"{start + previous} bytes for all tensors"
         hint = "the file is truncated; fetch it again"
         raise reader.error("the data", actual, expected, hint, size)
-    return End(reader.source, stop, "the data")
+    return End(reader.source, start + previous, "the data")
 
 
 def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
