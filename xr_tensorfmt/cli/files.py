@@ -242,7 +242,7 @@ def read_blocks(*files: tuple[Source, Sequence[Tensor]]) -> Iterator[_Block]:
     sources = [source for source, _ in files]
     groups = defaultdict[Any, list[_Row]](list)
     for row in zip(*(tensors for _, tensors in files), strict=True):
-        groups[tuple(map(_find_stack, row))].append(row)
+        groups[tuple(map(find_stack, row))].append(row)
     windows = defaultdict[Any, list[list[_Row]]](list)
     for stacks, rows in groups.items():
         if all(_is_small(tensor.layout) for tensor in rows[0]):
@@ -254,7 +254,7 @@ def read_blocks(*files: tuple[Source, Sequence[Tensor]]) -> Iterator[_Block]:
         yield from _read_window(sources, window)
 
 
-def _find_stack(tensor: Tensor) -> tuple[Any, ...]:
+def find_stack(tensor: Tensor) -> tuple[Any, ...]:
     """Return window, file, shape and element. Small tensors that share them are a stack."""
     layout = tensor.layout
     if isinstance(layout, Dense):
