@@ -20,7 +20,7 @@ from xr_tensorfmt.core.header import MAX_DIMENSIONS, check_size
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import Names, OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import Transposed
+from xr_tensorfmt.core.views import file_order
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
 _BYTE = Plain(np.dtype(np.uint8))
@@ -123,13 +123,13 @@ def _build_tensors(
 def build_tensor(
     key: str,
     dims: tuple[str, ...],
-    layout: Dense | Transposed,
+    layout: Layout,
     file_info: Mapping[str, Any],
     source: Source | None = None,
 ) -> Tensor:
     """Build a variable from a dense layout in either order. Its encoding includes `file_info`."""
     # Asking whether it is another class takes longer, because layouts have an abstract class.
-    stored: Any = layout if isinstance(layout, Dense) else layout.inner
+    stored: Any = layout if isinstance(layout, Dense) else file_order(layout)[0]
     element: Element = stored.element
     encoding = {
         **file_info,

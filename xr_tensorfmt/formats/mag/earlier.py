@@ -82,22 +82,6 @@ class TensorRecord:
     length: int | None = None
     record_offset: int = 0
 
-    def build_layout(self, reader: HeaderReader, dtypes: Sequence[str], base: int) -> Dense:
-        """Return the layout, given the names of dtypes and the origin of offsets."""
-        if self.dtype >= len(dtypes):
-            field, expected = f"the dtype of {self.key!r}", f"a number below {len(dtypes)}"
-            raise reader.error(field, self.dtype, expected, CORRUPT, self.record_offset)
-        path, element = reader.source.name, spec.LITTLE_ENDIAN[dtypes[self.dtype]]
-        item, key = element.stored.itemsize, repr(self.key)
-        check_size(path, self.shape, item, self.record_offset, key)
-        count, nbytes = prod(self.shape), item * prod(self.shape)
-        # Elements in releases, padded bytes in earlier commits, bytes in the specification.
-        if self.length not in (None, count, round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes):
-            field = f"the length of {self.key!r}"
-            expected = f"{count} elements or {nbytes} bytes for shape {self.shape}"
-            raise reader.error(field, self.length, expected, CORRUPT, self.record_offset)
-        return Dense(self.shape, element, base + self.offset)
-
 
 def _build_tensors(
     reader: HeaderReader, records: Iterable[TensorRecord], dtypes: Sequence[str], base: int
@@ -105,7 +89,19 @@ def _build_tensors(
     """Return the tensors of records, given the names of dtypes and the origin of offsets."""
     tensors = StoredTensors(reader.source.name)
     for record in records:
-        tensors.add(record.key, record.build_layout(reader, dtypes, base))
+        key, shape, start = record.key, record.shape, record.record_offset
+        if record.dtype >= len(dtypes):
+            field, expected = f"the dtype of {key!r}", f"a number below {len(dtypes)}"
+            raise reader.error(field, record.dtype, expected, CORRUPT, start)
+        element = spec.LITTLE_ENDIAN[dtypes[record.dtype]]
+        check_size(tensors.path, shape, element.stored.itemsize, start, repr(key))
+        count, nbytes = prod(shape), prod(shape) * element.stored.itemsize
+        # Elements in releases, padded bytes in earlier commits, bytes in the specification.
+        if record.length not in (None, count, round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes):
+            field = f"the length of {key!r}"
+            expected = f"{count} elements or {nbytes} bytes for shape {shape}"
+            raise reader.error(field, record.length, expected, CORRUPT, start)
+        tensors.add(key, Dense(shape, element, base + record.offset))
     return tensors
 
 

@@ -16,9 +16,10 @@ from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Plain
 from xr_tensorfmt.core.findings import End, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader, check_size
+from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import Transposed
+from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats._shared.keyed import StoredTensors, build_container, build_tensor
 from xr_tensorfmt.formats._shared.zip_members import open_member, read_directory
@@ -67,7 +68,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the directory of a zip and the headers of its arrays, concurrently if remote."""
     members, end = read_directory(reader, MAX_NPZ_DIRECTORY_BYTES)
-    results: dict[int, tuple[Dense | Transposed, Source | None] | TensorFormatError] = {}
+    results: dict[int, tuple[Layout, Source | None] | TensorFormatError] = {}
 
     def read_one(number: int) -> None:
         try:
@@ -95,7 +96,7 @@ def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     return replace(container, ends=(end,), parsed=members)
 
 
-def _read_member(reader: HeaderReader, member: ZipInfo) -> tuple[Dense | Transposed, Source | None]:
+def _read_member(reader: HeaderReader, member: ZipInfo) -> tuple[Layout, Source | None]:
     path, offset, file = reader.source.name, member.header_offset, member.filename
     key = file.removesuffix(SUFFIX)
     if key == file:
@@ -122,9 +123,7 @@ def compute_header_stop(head: bytes) -> int:
     return start + min(length, MAX_HEADER_BYTES + 1)
 
 
-def parse_array(
-    path: str, head: bytes, offset: int, key: str, title: str
-) -> tuple[Dense | Transposed, int]:
+def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> tuple[Layout, int]:
     """Return the layout of an array whose header is at an offset, and the end of its data."""
 
     def error(field: str, actual: object, expected: str, hint: str) -> TensorFormatError:
@@ -159,8 +158,7 @@ def parse_array(
     start = offset + 8 + file.tell()
     check_size(path, shape, dtype.itemsize, offset, repr(key))
     stored = Dense(shape[::-1] if is_fortran else shape, element, start)
-    layout = Transposed(stored, tuple(reversed(range(len(shape))))) if is_fortran else stored
-    return layout, stored.stop
+    return column_major(stored) if is_fortran else stored, stored.stop
 
 
 def _find_hint(dtype: np.dtype[Any]) -> str:
