@@ -82,12 +82,12 @@ def _read_stored(layout: Layout, source: Source, selection: Selection) -> Array:
     if isinstance(layout, SearchedLayout):
         return layout.search(source, selection)
     max_bytes = _REMOTE_BATCH_BYTES if source.high_latency else _BATCH_BYTES
-    first, *others = selection.divide(layout.batch_size(selection, max_bytes))
-    if not others:
+    batch_size = layout.batch_size(selection, max_bytes)
+    if selection.size <= batch_size:
         return _read_batch(layout, source, selection)
     values = np.empty(selection.size, dtype=layout.dtype)
     position = 0
-    for batch in (first, *others):
+    for batch in selection.divide(batch_size):
         target = values[position : position + batch.size].reshape(batch.shape)
         decoded = _read_batch(layout, source, batch, target)
         if decoded is not target:
@@ -103,10 +103,13 @@ def _read_batch(
     if span is not None and (source.io == "mmap" or span.nbytes <= _MAX_SPAN):
         packed = source.map(*span.bounds)
     if packed is None:
-        extents = layout.locate_span(batch, _SHORT_GAP) or layout.locate(batch)
+        if span is not None and batch.mean_gap * (span.nbytes // batch.span) <= _SHORT_GAP:
+            extents = span
+        else:
+            extents = layout.locate(batch)
         packed = source.read(extents) if len(extents) else np.empty(0, dtype=np.uint8)
     elif out is None:
-        is_view = source.io == "mmap" and packed.size <= 2 * batch.size * layout.dtype.itemsize
+        is_view = source.io == "mmap" and batch.is_compact
         out = None if is_view else np.empty(batch.shape, dtype=layout.dtype)
     return _decode(layout, source, packed, batch, out)
 

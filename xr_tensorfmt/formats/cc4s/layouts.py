@@ -60,10 +60,8 @@ class Text(SearchedLayout):
 
     def search(self, source: Source, selection: Selection) -> Array:
         """Select from the values of the whole text."""
-        runs = selection.runs()
-        flat = np.add.outer(runs.starts, np.arange(runs.lengths[0]))
         values = self._values.get(lambda: self._parse_file(source))
-        return np.asarray(values[flat.reshape(selection.shape)])
+        return np.asarray(values[selection.flat].reshape(selection.shape))
 
     def _parse_file(self, source: Source) -> Array:
         """Parse the text in pieces of whole lines."""
@@ -220,9 +218,7 @@ class ZeroFilledBlocks(Composite):
         """Yield the selected elements that are stored. Targets are flat positions."""
         start = 0
         for batch in selection.divide(_ELEMENTS_AT_ONCE) if self.blocks.stored else ():
-            is_outer = not isinstance(batch, Points)
-            indices = np.ix_(*batch.index_arrays) if is_outer else batch.index_arrays
-            inside, flat = self.blocks.locate(indices)
+            inside, flat = self.blocks.locate(batch.mesh)
             if flat.size:
                 yield Part(self.inner, Points(self.inner.shape, (flat,)), start + inside)
             start += batch.size

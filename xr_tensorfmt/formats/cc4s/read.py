@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -21,9 +21,8 @@ from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.json_text import parse_json
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
-from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
-from xr_tensorfmt.core.views import InMemory, View, column_major
+from xr_tensorfmt.core.views import InMemory, Scaled, column_major
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s import header, spec
 from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, TensorEntry
@@ -171,20 +170,19 @@ def _open_all(source: Source, entries: Sequence[TensorEntry]) -> OpenedFiles:
     property_files = set(filter(is_file_name, names))
     property_files.discard(source.file_name)
     files = [*(entry.elements_file for entry in entries), *sorted(property_files)]
-    opened: dict[str, tuple[Source, bytes]] = {}
 
-    def open_one(index: int) -> None:
-        file = files[index]
+    def open_one(file: str) -> tuple[Source, bytes] | None:
         try:
-            opened[file] = open_sibling(source, file, f"it has the elements of {source.name}")
+            return open_sibling(source, file, f"it has the elements of {source.name}")
         except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
             # Without permission to list a bucket, a store also denies access to missing objects.
             is_missing = not isinstance(error, PermissionError) or source.high_latency
-            if index < len(entries) or not is_missing:
-                raise
+            if file in property_files and is_missing:
+                return None
+            raise
 
-    source.run(open_one, range(len(files)))
-    return {file: opened[file] for file in files if file in opened}
+    opened = zip(files, source.run(open_one, files), strict=True)
+    return {file: pair for file, pair in opened if pair is not None}
 
 
 def _read_properties(opened: OpenedFiles) -> tuple[Mapping[str, Properties], list[Finding]]:
@@ -198,19 +196,6 @@ def _read_properties(opened: OpenedFiles) -> tuple[Mapping[str, Properties], lis
         except TensorFormatError as error:
             findings.append(replace(finding_from_error(error), severity="warning"))
     return properties, findings
-
-
-@dataclass(frozen=True)
-class InAtomicUnits(View):
-    """Values multiplied by the unit of the file."""
-
-    unit: float
-
-    def apply(self, selection: Selection, *values: Array) -> Array:
-        """Multiply in place, because the reader owns the array."""
-        (stored,) = values
-        stored *= self.unit
-        return stored
 
 
 def _build_tensor(
@@ -228,7 +213,7 @@ def _build_tensor(
     layout, end = _build_layout(entry, source, blocks)
     layout = column_major(layout)
     if options.apply_unit and entry.unit != 1:
-        layout = InAtomicUnits(layout, entry.unit)
+        layout = Scaled(layout, entry.unit)
     file_info = {
         "format": "cc4s",
         "version": spec.VERSION,

@@ -31,7 +31,6 @@ from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats._shared.keyed import StoredTensors
 from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC, spec
-from xr_tensorfmt.formats.mag.document import VERSION
 from xr_tensorfmt.formats.mag.spec import CORRUPT, FOREIGN, INCOMPLETE, MagFile, round_up
 
 ARCHIVE_VERSIONS = (1, 100)
@@ -106,13 +105,12 @@ def _build_tensors(
 
 
 def _take_key(cursor: Cursor, length: int, record_name: str) -> str:
-    start = cursor.offset
     raw = cursor.take(length, f"the key of {record_name}")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        actual, offset = f"the bytes {raw[error.start : error.end]!r}", start + error.start
-        raise cursor.reader.error("the key", actual, "UTF-8", FOREIGN, offset) from None
+        actual = f"the bytes {raw[error.start : error.end]!r}"
+        raise cursor.error("the key", actual, "UTF-8", FOREIGN, skip=error.start) from None
 
 
 def _check_checksum(
@@ -139,14 +137,9 @@ def read_file(reader: HeaderReader, options: OpenOptions) -> MagFile:
     version = reader.read_unsigned(len(MAGIC), 4, "the version")
     versions = sorted({*ARCHIVE_VERSIONS, *SNAPSHOTS})
     if magic != MAGIC or version not in versions:
-        raise TensorFormatError(
-            reader.source.name,
-            field="magic and version",
-            actual=f"{magic!r} and {version}",
-            expected=f"{MAGIC!r} and one of {', '.join(map(str, [*versions, VERSION]))}",
-            hint="the file has another format, or is newer than this version of xr_tensorfmt",
-            offset=0,
-        )
+        expected = f"{MAGIC!r} and one of {', '.join(map(str, [*versions, spec.VERSION]))}"
+        hint = "the file has another format, or is newer than this version of xr_tensorfmt"
+        raise reader.error("magic and version", f"{magic!r} and {version}", expected, hint, 0)
     # Version 100 is an archive or a snapshot.
     has_pool = reader.head.startswith(POOL, SNAPSHOT_HEADER.size)
     if version not in ARCHIVE_VERSIONS or (version in SNAPSHOTS and has_pool):
@@ -160,7 +153,7 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> MagFile:
     header = cursor.unpack(_ARCHIVE_HEADER, "the MAG header")
     _, version, checksum, tensor_count, metadata_count, aux = header
     if aux:
-        raise cursor.error("aux", aux, "0", "magnetron cannot read the file either", back=4)
+        raise cursor.error("aux", aux, "0", "magnetron cannot read the file either", skip=20)
     metadata = _read_metadata(cursor, metadata_count)
     records = _read_records(cursor, tensor_count)
     # Version 100 has two numberings of dtypes.
@@ -192,7 +185,7 @@ def _read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
         tag, raw = cursor.unpack(_METADATA, record_name)
         if tag not in _VALUES:
             field, expected = f"the type tag of {record_name}", "1 for int64 or 2 for float64"
-            raise cursor.error(field, tag, expected, FOREIGN, back=_METADATA.size)
+            raise cursor.error(field, tag, expected, FOREIGN)
         key = _read_key(cursor, record_name)
         if key in metadata:
             expected = "one metadata record for each key"
@@ -205,7 +198,7 @@ def _read_key(cursor: Cursor, record_name: str) -> str:
     (length,) = cursor.unpack(_COUNT, f"the key length of {record_name}")
     if not 1 <= length <= MAX_KEY_BYTES:
         field, expected = f"the key length of {record_name}", f"1 to {MAX_KEY_BYTES}"
-        raise cursor.error(field, length, expected, FOREIGN, back=_COUNT.size)
+        raise cursor.error(field, length, expected, FOREIGN)
     return _take_key(cursor, length, record_name)
 
 
@@ -228,13 +221,12 @@ def _read_record(cursor: Cursor, index: int) -> TensorRecord:
     aux, length, offset = cursor.unpack(_RECORD, record_name)
     dtype, rank = aux & 0xFF, aux >> 8
     if not 1 <= rank <= MAX_RANK or dtype >= len(spec.LATE_ARCHIVE_DTYPES):
-        field, back = f"rank and dtype of {record_name}", _RECORD.size
         expected = f"a rank of 1 to {MAX_RANK} and a dtype below {len(spec.LATE_ARCHIVE_DTYPES)}"
-        raise cursor.error(field, f"{aux:#x}", expected, FOREIGN, back=back)
+        raise cursor.error(f"rank and dtype of {record_name}", f"{aux:#x}", expected, FOREIGN)
     shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {record_name}"))
     if min(shape) < 1:
         expected = "lengths of 1 and more"
-        raise cursor.error(f"the shape of {record_name}", shape, expected, CORRUPT, back=8 * rank)
+        raise cursor.error(f"the shape of {record_name}", shape, expected, CORRUPT)
     return TensorRecord(_read_key(cursor, record_name), shape, dtype, offset, length, record_offset)
 
 
@@ -254,9 +246,8 @@ def _read_published_record(cursor: Cursor, index: int) -> TensorRecord:
     rank = (aux >> 8 & 0xFF) or len(positive)
     shape = tuple(lengths[:rank])
     if rank > len(lengths) or min(shape, default=1) < 1:
-        field, back = f"the shape of {record_name}", _PUBLISHED_RECORD.size
-        expected = f"up to {len(lengths)} lengths of 1 and more"
-        raise cursor.error(field, f"{lengths} with aux {aux:#x}", expected, CORRUPT, back=back)
+        actual, expected = f"{lengths} with aux {aux:#x}", f"up to {len(lengths)} lengths from 1 on"
+        raise cursor.error(f"the shape of {record_name}", actual, expected, CORRUPT)
     return TensorRecord(key, shape, dtype, offset, length, record_offset)
 
 
@@ -264,10 +255,9 @@ def read_stream(reader: HeaderReader) -> MagFile:
     """Read a stream. It has no checksum."""
     cursor = Cursor(reader, 0)
     _, version, _, count, *rest = cursor.unpack(_ARCHIVE_HEADER, "the MAG header")
-    actual = version, *rest
-    if actual != (1, 0, 0):
-        field, back = "version, count of metadata and aux", _ARCHIVE_HEADER.size - 4
-        raise cursor.error(field, actual, "1, 0 and 0", CORRUPT, back=back)
+    if (version, *rest) != (1, 0, 0):
+        field = "version, count of metadata and aux"
+        raise cursor.error(field, (version, *rest), "1, 0 and 0", CORRUPT, skip=4)
     cursor.expect(b"KVDT")
     cursor.expect(b"THDR")
     records = [_read_stream_record(cursor, index) for index in range(count)]
@@ -279,7 +269,7 @@ def read_stream(reader: HeaderReader) -> MagFile:
         stop = tensors.layouts[key].stop
     if stop != size:
         expected = f"{stop - start} bytes for all tensors"
-        raise cursor.error("the data", f"{size - start} bytes", expected, INCOMPLETE)
+        raise reader.error("the data", f"{size - start} bytes", expected, INCOMPLETE, start)
     return MagFile("stream", version, tensors, start, size)
 
 
@@ -292,10 +282,10 @@ def _read_stream_record(cursor: Cursor, index: int) -> TensorRecord:
     if not 1 <= length <= max_bytes or rank > max_rank or dtype >= dtypes:
         actual = f"a key of {length} bytes, rank {rank} and dtype {dtype}"
         expected = f"1 to {max_bytes} bytes, a rank up to {max_rank} and a dtype below {dtypes}"
-        raise cursor.error(record_name, actual, expected, CORRUPT, back=_STREAM_RECORD.size)
+        raise cursor.error(record_name, actual, expected, CORRUPT)
     if min(lengths) < 1 or max(lengths[rank:], default=1) > 1:
         field, expected = f"the shape of {record_name}", f"{rank} lengths of 1 and more, then ones"
-        raise cursor.error(field, lengths, expected, CORRUPT, back=_STREAM_RECORD.size - 4)
+        raise cursor.error(field, lengths, expected, CORRUPT, skip=4)
     key = _take_key(cursor, length, record_name)
     return TensorRecord(key, tuple(lengths[:rank]), dtype, 0, record_offset=record_offset)
 
@@ -307,11 +297,11 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> MagFile:
     _, version, seconds, checksum, aux, metadata_count, tensor_count = header
     if aux or metadata_count:
         field = "aux and the count of metadata"
-        raise cursor.error(field, (aux, metadata_count), "zeros", CORRUPT, back=12)
+        raise cursor.error(field, (aux, metadata_count), "zeros", CORRUPT, skip=20)
     keys = _read_pool(cursor)
     if tensor_count > len(keys):
         expected = f"at most the {len(keys)} keys"
-        raise cursor.error("the count of tensors", tensor_count, expected, CORRUPT)
+        raise reader.error("the count of tensors", tensor_count, expected, CORRUPT, 28)
     cursor.expect(b"MDT!")
     cursor.expect(b"DSC!")
     numbered = [_read_descriptor(cursor, keys, index) for index in range(tensor_count)]
@@ -333,12 +323,11 @@ def _read_pool(cursor: Cursor) -> list[str]:
     cursor.expect(POOL)
     (count,) = cursor.unpack(_COUNT, "the count of strings")
     if count > MAX_STRINGS:
-        limit = f"up to {MAX_STRINGS}"
-        raise cursor.error("the count of strings", count, limit, CORRUPT, back=_COUNT.size)
+        raise cursor.error("the count of strings", count, f"up to {MAX_STRINGS}", CORRUPT)
     offsets = unpack(f"<{count + 1}I", cursor.take(4 * (count + 1), "the offsets of strings"))
     if offsets[0] or any(stop <= start for start, stop in pairwise(offsets)):
-        field, expected = "the offsets of strings", "0 and then ascending offsets"
-        raise cursor.error(field, offsets[:8], expected, CORRUPT, back=4 * (count + 1))
+        expected = "0 and then ascending offsets"
+        raise cursor.error("the offsets of strings", offsets[:8], expected, CORRUPT)
     if offsets[-1] > MAX_POOL_BYTES:
         limit = f"up to {MAX_POOL_BYTES}"
         raise cursor.error("the bytes of all strings", offsets[-1], limit, CORRUPT)
@@ -351,11 +340,11 @@ def _read_descriptor(cursor: Cursor, keys: list[str], index: int) -> tuple[int, 
     start, record_name = cursor.offset, f"tensor descriptor {index}"
     rank, dtype, reserved, key, count, offset = cursor.unpack(_DESCRIPTOR, record_name)
     if rank > MAX_DIMENSIONS:
-        field, expected = f"the rank of {record_name}", f"at most {MAX_DIMENSIONS} dimensions"
-        raise cursor.error(field, rank, expected, CORRUPT, back=_DESCRIPTOR.size)
+        expected = f"at most {MAX_DIMENSIONS} dimensions"
+        raise cursor.error(f"the rank of {record_name}", rank, expected, CORRUPT)
     shape = unpack(f"<{rank}Q", cursor.take(8 * rank, f"the shape of {record_name}"))
     if reserved or prod(shape) != count or key >= len(keys):
         actual = f"{count} elements of shape {shape}, reserved bytes {reserved:#x}, key {key}"
         expected = f"the product of the lengths, zeros, and a key below {len(keys)}"
-        raise cursor.error(record_name, actual, expected, CORRUPT, back=cursor.offset - start)
+        raise cursor.reader.error(record_name, actual, expected, CORRUPT, start)
     return key, TensorRecord(keys[key], shape, dtype, offset, record_offset=start)

@@ -1,4 +1,4 @@
-"""Definitions for all MAG containers: dtypes and the placement of data.
+"""Definitions for all MAG containers: dtypes, the placement of data, and the header of version 300.
 
 The number of a dtype depends on the container and its version: magnetron inserted bfloat16 at
 number 2, and later float8_e4m3fn at number 3. Source: the history of magnetron, and files written
@@ -8,8 +8,9 @@ by its releases.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import astuple, dataclass, field
+from struct import Struct
+from typing import Any, ClassVar, Self
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.dense import Dense
@@ -17,6 +18,7 @@ from xr_tensorfmt.core.findings import Finding, Gap
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.narrow_floats import build_elements
 from xr_tensorfmt.formats._shared.keyed import StoredTensors
+from xr_tensorfmt.formats.mag import MAGIC
 
 CORRUPT = "the header is corrupt"
 FOREIGN = "the header is corrupt, or the file has another format"
@@ -36,6 +38,16 @@ SNAPSHOT_200_DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "bool"
 
 LITTLE_ENDIAN = build_elements(SNAPSHOT_200_DTYPES)
 BIG_ENDIAN = build_elements(SNAPSHOT_200_DTYPES, ">")
+
+# Version 300.
+VERSION = 300
+DTYPE_NAMES = tuple("boolean" if name == "bool" else name for name in SNAPSHOT_200_DTYPES)
+ALIGNMENT = 4096
+# Limit on the JSON document. A document with a tokenizer has about 10 MB.
+MAX_DOCUMENT_BYTES = 128 << 20
+# Keys of the document: of a mapping of metadata, of a mapping of tensors, and of strings.
+METADATA, TENSORS = "usr_metadata", "tensor_map"
+FILE_INFO = ("manifest_ver", "timestamp", "magnetron_ver", "snapshot_ver")
 
 
 @dataclass(frozen=True)
@@ -91,3 +103,44 @@ def check_placement(
     if alignment and file.data_stop - stop > max_spare:
         actual = f"{file.data_stop - stop} bytes more than its tensors need"
         raise reader.error("the data section", actual, f"up to {max_spare}", unreleased, stop)
+
+
+@dataclass(frozen=True)
+class SnapshotHeader:
+    """Offset and size of the document and of the data. `aux` is 1 if the data are big-endian."""
+
+    aux: int
+    document_start: int
+    document_bytes: int
+    data_start: int
+    data_bytes: int
+
+    struct: ClassVar[Struct] = Struct("<4sIIQQQQ")
+
+    @classmethod
+    def read(cls, reader: HeaderReader) -> Self:
+        """Read and check the header."""
+        raw = reader.read_field(0, cls.struct.size, "the MAG header")
+        header = cls(*cls.struct.unpack(raw)[2:])
+        if header.aux > 1:
+            hint = f"{CORRUPT}, or a draft between magnetron 0.1.9 and 0.2.0 wrote the file"
+            raise reader.error("aux", f"{header.aux:#x}", "0 or 1", hint, 8)
+        document = header.document_start, header.document_start + header.document_bytes
+        data = header.data_start, header.data_stop
+        if [*document, *data] != sorted(document + data) or document[0] < cls.struct.size:
+            field, actual = "the offsets of document and data", f"{document} and {data}"
+            raise reader.error(field, actual, "ascending offsets", CORRUPT, 12)
+        if header.data_stop > reader.source.size:
+            actual = f"truncated by the end of the file at byte {reader.source.size}"
+            expected = f"data up to byte {header.data_stop}"
+            raise reader.error("the data", actual, expected, INCOMPLETE, header.data_start)
+        return header
+
+    def pack(self) -> bytes:
+        """Encode the header."""
+        return self.struct.pack(MAGIC, VERSION, *astuple(self))
+
+    @property
+    def data_stop(self) -> int:
+        """Offset of the first byte after the data."""
+        return self.data_start + self.data_bytes

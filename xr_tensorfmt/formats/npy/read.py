@@ -68,18 +68,16 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the directory of a zip and the headers of its arrays, concurrently if remote."""
     members, end = read_directory(reader, MAX_NPZ_DIRECTORY_BYTES)
-    results: dict[int, tuple[Layout, Source | None] | TensorFormatError] = {}
 
-    def read_one(number: int) -> None:
+    def read_one(member: ZipInfo) -> tuple[Layout, Source | None] | TensorFormatError:
         try:
-            results[number] = _read_member(reader, members[number])
+            return _read_member(reader, member)
         except TensorFormatError as error:
-            results[number] = error
+            return error
 
-    reader.source.run(read_one, range(len(members)))
     tensors, errors = StoredTensors(reader.source.name), []
-    for number, member in enumerate(members):
-        result, key = results[number], member.filename.removesuffix(SUFFIX)
+    for member, result in zip(members, reader.source.run(read_one, members), strict=True):
+        key = member.filename.removesuffix(SUFFIX)
         if isinstance(result, UnsupportedMemberError):
             tensors.add_unsupported(key, 0, 0, result)
         elif isinstance(result, TensorFormatError):

@@ -161,14 +161,12 @@ def _normalize_path(index: Fields, file: Any) -> str:
 def _open_files(source: Source, files: Mapping[str, str]) -> dict[str, SafetensorsHeader]:
     """Read the headers of all files. Remote files are read concurrently."""
     names = list(dict.fromkeys(files.values()))
-    headers: dict[str, SafetensorsHeader] = {}
 
-    def open_one(number: int) -> None:
-        sibling, head = open_sibling(source, names[number], f"it is named by {source.name}")
-        headers[names[number]] = SafetensorsHeader.read(HeaderReader(sibling, head))
+    def open_one(name: str) -> SafetensorsHeader:
+        sibling, head = open_sibling(source, name, f"it is named by {source.name}")
+        return SafetensorsHeader.read(HeaderReader(sibling, head))
 
-    source.run(open_one, range(len(names)))
-    return {file: headers[file] for file in names}
+    return dict(zip(names, source.run(open_one, names), strict=True))
 
 
 def _check_headers(

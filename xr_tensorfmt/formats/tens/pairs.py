@@ -7,7 +7,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Extents, Integers
@@ -63,27 +62,22 @@ class Pairs(SearchedLayout):
 
     def search(self, source: Source, selection: Selection) -> Array:
         """Find the selected indices, and read their values."""
-        rank = len(self.lengths)
         if isinstance(selection, Points):
             flat, component = np.divmod(selection.flat, self.components)
-            is_new = np.diff(flat, prepend=-1) > 0  # components of an element have one index
-            filled = self._read_runs(source, Extents.uniform(flat[is_new], 1))
-            return np.asarray(filled[np.cumsum(is_new) - 1, component])
+            elements, positions = np.unique(flat, return_inverse=True)
+            return np.asarray(self._read_elements(source, elements)[positions, component])
+        rank = len(self.lengths)
         outer = Selection(self.lengths, selection.indices[:rank])
-        filled = self._read_runs(source, outer.runs()).reshape(*outer.shape, self.components)
-        part = 0 if self.components == 1 else selection.index_arrays[rank]
-        return np.asarray(filled[..., part])
+        parts = [self._read_elements(source, part.flat) for part in outer.divide(PAIRS_AT_ONCE)]
+        values = np.concatenate(parts).reshape(*outer.shape, self.components)
+        return np.asarray(values[..., 0 if self.components == 1 else selection.index_arrays[rank]])
 
     def find_wrong_pairs(self, source: Source) -> tuple[Integers, Integers, Integers]:
         """Return ascending indices, their pairs, and pairs with an invalid or repeated index."""
-        batches, total = [], prod(self.lengths)
+        column, total = np.empty(self.count, INDEX_DTYPE), prod(self.lengths)
         for first in range(0, self.count, PAIRS_AT_ONCE):
             stop = min(first + PAIRS_AT_ONCE, self.count)
-            batches.append(self._read_indices(source, first, stop).copy())
-            batch = np.sort(batches[-1])
-            if batch[-1] >= total or (batch[1:] == batch[:-1]).any():
-                break
-        column = np.concatenate([*batches, np.empty(0, INDEX_DTYPE)])
+            column[first:stop] = self._read_indices(source, first, stop)
         order = np.argsort(column, kind="stable")
         ascending = column[order]
         is_wrong = ascending >= total
@@ -116,68 +110,49 @@ class Pairs(SearchedLayout):
             raise self.build_index_error(source, int(wrong[0]))
         return ascending, order
 
-    def _read_runs(self, source: Source, runs: Extents) -> Array:
+    def _read_elements(self, source: Source, flat: Integers) -> Array:
+        """Read elements by global index, from their own pairs and from pairs of related elements.
+
+        Raise TensorFormatError if two pairs give an element different values.
+        """
         indices, pairs = self._index.get(lambda: self._build_index(source))
-        filled = np.zeros((runs.nbytes, self.components), dtype=self.dtype)
-        is_set = np.zeros(runs.nbytes, dtype=bool)
-        for operation in self.group:
-            part = slice(None)  # an operation can map any stored element into the runs
-            if operation == self.group[0]:
-                part = slice(*np.searchsorted(indices, runs.bounds))
-            images = operation.map_indices(indices[part], self.lengths[::-1])
-            positions = _find_positions(runs, images)
-            inside = np.flatnonzero(positions >= 0)
-            numbers, positions = pairs[part][inside], positions[inside]
-            order = np.argsort(numbers, kind="stable")
-            if order.size:
-                self._fill(source, operation, numbers[order], positions[order], filled, is_set)
+        filled = np.zeros((flat.size, self.components), dtype=self.dtype)
+        is_set = np.zeros(flat.size, dtype=bool)
+        for operation in self.group if self.count else ():
+            related = operation.map_indices(flat, self.lengths[::-1])
+            positions = np.minimum(np.searchsorted(indices, related), self.count - 1)
+            targets = np.flatnonzero(indices[positions] == related)
+            if not targets.size:
+                continue
+            numbers = pairs[positions[targets]]
+            order = np.argsort(numbers)
+            targets, numbers = targets[order], numbers[order]
+            values = self._read_values(source, numbers)
+            with np.errstate(invalid="ignore"):  # signalling NaNs warn
+                images = values if operation.sign > 0 else 0 - values  # zero stays +0
+                before = filled[targets]
+                is_equal = (before == images) | ((before != before) & (images != images))
+            conflicts = is_set[targets] & ~is_equal.all(axis=-1)
+            if operation.sign < 0:  # the smallest integer is its own negative
+                conflicts |= ((images == values) & (values != 0)).any(axis=-1)
+            if conflicts.any():
+                raise self._build_conflict_error(source, int(numbers[np.argmax(conflicts)]))
+            filled[targets], is_set[targets] = images, True
         return filled
 
-    def _fill(
-        self,
-        source: Source,
-        operation: Operation,
-        numbers: Integers,
-        positions: Integers,
-        filled: Array,
-        is_set: NDArray[np.bool_],
-    ) -> None:
-        """Set the images of pairs under a symmetry, or raise an error if they contradict others."""
+    def _read_values(self, source: Source, numbers: Integers) -> Array:
+        """Read the values of pairs, a row per pair. The numbers of the pairs ascend."""
         starts = self.offset + numbers * self.stride + INDEX_DTYPE.itemsize
         stored = source.read(Extents.uniform(starts, self.stride - INDEX_DTYPE.itemsize))
-        values = self.element.decode(stored.view(self.element.stored)).reshape(-1, self.components)
-        with np.errstate(invalid="ignore"):  # signalling NaNs warn
-            images = values if operation.sign > 0 else 0 - values  # zero stays +0
-        conflicts = is_set[positions] & ~_find_equal_rows(filled[positions], images)
-        filled[positions], is_set[positions] = images, True
-        if operation != self.group[0]:
-            # If several images are one element, the array now holds the last image.
-            conflicts |= ~_find_equal_rows(filled[positions], images)
-        if operation.sign < 0:  # the smallest integer is its own negative
-            conflicts |= ((images == values) & (values != 0)).any(axis=-1)
-        if conflicts.any():
-            pair = int(numbers[np.argmax(conflicts)])
-            raise TensorFormatError(
-                source.name,
-                field=f"pair {pair}",
-                actual="another value for an element than a related pair gives, or one without "
-                "a negative",
-                expected="one value for each element under the packed symmetries",
-                hint="the pairs contradict the symmetries; write the file again",
-                offset=self.offset + pair * self.stride,
-            )
+        return self.element.decode(stored.view(self.element.stored)).reshape(-1, self.components)
 
-
-def _find_equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:
-    """Return a mask of equal rows. NaN equals NaN."""
-    with np.errstate(invalid="ignore"):  # comparing signalling NaNs warns
-        same = (left == right) | ((left != left) & (right != right))
-    return np.asarray(same.all(axis=-1))
-
-
-def _find_positions(runs: Extents, indices: Integers) -> Integers:
-    """Return the position of every flat index among the elements of some runs, or -1."""
-    run = np.searchsorted(runs.starts, indices, side="right") - 1
-    positions = indices - runs.starts[run]
-    inside = (run >= 0) & (positions < runs.lengths[0])
-    return np.where(inside, run * runs.lengths[0] + positions, -1)
+    def _build_conflict_error(self, source: Source, pair: int) -> TensorFormatError:
+        return TensorFormatError(
+            source.name,
+            field=f"pair {pair}",
+            actual="another value for an element than a related pair gives, or one without "
+            "a negative",
+            expected="one value for each element under the packed symmetries",
+            hint="the pairs contradict the symmetries; write the file again",
+            offset=self.offset + pair * self.stride,
+        )

@@ -34,12 +34,12 @@ class Operation:
         return Operation(tuple(other.axes[axis] for axis in self.axes), self.sign * other.sign)
 
     def map_indices(self, flat: Integers, lengths: tuple[int, ...]) -> Integers:
-        """Return the global indices ``i`` of the elements related to those at ``j``."""
+        """Return the global indices ``j`` of the elements related to those at ``i``."""
         if self.axes == tuple(range(len(lengths))):
             return flat
-        stored = np.unravel_index(flat, lengths, order="F")
-        image = tuple(stored[self.axes.index(axis)] for axis in range(len(lengths)))
-        return np.ravel_multi_index(image, lengths, order="F").astype(np.int64)
+        index = np.unravel_index(flat, lengths, order="F")
+        related = tuple(index[axis] for axis in self.axes)
+        return np.ravel_multi_index(related, lengths, order="F").astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -78,42 +78,35 @@ class Symmetry:
             raise reader.error(field, repr(index_map), expected, hint, start + length)
         return cls(code, index_map, bool(flags & _PACKED_FLAG), chunk.offset, stop, chunk.stop)
 
-    def find_mismatch(self, header: TensHeader) -> tuple[str, str] | None:
-        """Return the actual and the expected value if the symmetry does not fit a tensor."""
+    def build_operation(self, reader: HeaderReader, header: TensHeader) -> Operation:
+        """Return the operation. Raise TensorFormatError if it does not fit the tensor."""
         names = header.index_names
-        if self.code not in SIGNS:
-            return f"the operation {self.code!r}", "'x' or '-x'"
-        if len(set(names)) != len(names):
-            return f"the index names {names!r}", "index names that are all different"
-        lengths = dict(zip(names, header.lengths, strict=True))
-        if any(lengths[a] != lengths[b] for a, b in zip(names, self.index_map, strict=True)):
-            return f"the lengths {header.lengths}", "indices of equal lengths"
-        if header.number_type.lower() == b"uint" and self.code == "-x":
-            return "unsigned numbers", "numbers that can be negative"
-        return None
 
-    def build_operation(self, header: TensHeader) -> Operation:
-        """Return the operation on the axes of a tensor that fits."""
-        axes = map(header.index_names.index, self.index_map)
-        return Operation(tuple(axes), SIGNS[self.code])
+        def check(holds: bool, actual: str, expected: str) -> None:
+            if not holds:
+                field, actual = f"the symmetry {str(self)!r}", f"packed with {actual}"
+                hint = f"the other elements are not defined; {_UNPACK}"
+                raise reader.error(field, actual, expected, hint, self.offset)
+
+        check(self.code in SIGNS, f"the operation {self.code!r}", "'x' or '-x'")
+        expected = "index names that are all different"
+        check(len(set(names)) == len(names), f"the index names {names!r}", expected)
+        axes = tuple(map(names.index, self.index_map))
+        image = tuple(header.lengths[axis] for axis in axes)
+        actual = f"the lengths {header.lengths}"
+        check(image == header.lengths, actual, "indices of equal lengths")
+        is_unsigned = header.number_type.lower() == b"uint"
+        can_negate = self.code == "x" or not is_unsigned
+        check(can_negate, "unsigned numbers", "numbers that can be negative")
+        return Operation(axes, SIGNS[self.code])
 
 
 def build_group(
     reader: HeaderReader, header: TensHeader, symmetries: Iterable[Symmetry]
 ) -> tuple[Operation, ...]:
     """Return all products of the packed symmetries, the identity first."""
-    generators = []
-    for symmetry in filter(attrgetter("packed"), symmetries):
-        mismatch = symmetry.find_mismatch(header)
-        if mismatch is not None:
-            raise reader.error(
-                field=f"the symmetry {str(symmetry)!r}",
-                actual=f"packed with {mismatch[0]}",
-                expected=mismatch[1],
-                hint=f"the other elements are not defined; {_UNPACK}",
-                offset=symmetry.offset,
-            )
-        generators.append(symmetry.build_operation(header))
+    packed = filter(attrgetter("packed"), symmetries)
+    generators = [symmetry.build_operation(reader, header) for symmetry in packed]
     group = [Operation(tuple(range(len(header.lengths))), 1)]
     members = set(group)
     for operation in group:  # which grows
