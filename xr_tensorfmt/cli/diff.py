@@ -147,9 +147,8 @@ def compare(
         if data[0].name not in used:
             other[data[0].name] = other.pop(other_data[0].name)  # some formats store no name
     pairs = [(x, other[name]) for name, x in one.items() if name in other]
-    comparable = [(x, y) for x, y in pairs if x.layout.shape == y.layout.shape]
-    firsts, seconds = [x for x, _ in comparable], [y for _, y in comparable]
-    values = _compare_blocks([(first[0], firsts), (second[0], seconds)], rtol, atol)
+    comparable = [pair for pair in pairs if pair[0].layout.shape == pair[1].layout.shape]
+    values = _compare_blocks([first[0], second[0]], comparable, rtol, atol)
     different = {}
     for x, y in pairs:
         shapes = [x.layout.shape, y.layout.shape]
@@ -179,11 +178,11 @@ def _get_stored_dtype(tensor: Tensor) -> str:
 
 
 def _compare_blocks(
-    files: Sequence[tuple[Source, Sequence[Tensor]]], rtol: float, atol: float
+    sources: Sequence[Source], rows: Sequence[tuple[Tensor, ...]], rtol: float, atol: float
 ) -> dict[str, dict[str, Any]]:
     """Return the number of different values of variables, and the largest difference."""
     found: dict[str, dict[str, Any]] = {}
-    for names, start, (first, second) in read_blocks(*files):
+    for names, start, (first, second) in read_blocks(sources, rows):
         if len(names) > 1 and not compare_values(first, second, rtol, atol):
             continue
         for row, name in enumerate(names):

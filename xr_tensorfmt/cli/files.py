@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -230,25 +230,25 @@ def list_tensors(opened: OpenedFile) -> dict[str, Tensor]:
 
 
 _Block = tuple[Sequence[str], Sequence[int], list[Array]]
-_Row = tuple[Tensor, ...]
+Row = tuple[Tensor, ...]
+"""A tensor of each file, all of the same shape."""
 
 
-def read_blocks(*files: tuple[Source, Sequence[Tensor]]) -> Iterator[_Block]:
-    """Read tensors with the same shapes in all files, chunk by chunk, and small ones together.
+def read_blocks(sources: Sequence[Source], rows: Iterable[Row]) -> Iterator[_Block]:
+    """Read tensors of files chunk by chunk, and small ones together.
 
     Yield the names of tensors, the first index of their chunk, and the values in each file, with a
     new first axis for the tensors.
     """
-    sources = [source for source, _ in files]
-    groups = defaultdict[Any, list[_Row]](list)
-    for row in zip(*(tensors for _, tensors in files), strict=True):
+    groups = defaultdict[Any, list[Row]](list)
+    for row in rows:
         groups[tuple(map(find_stack, row))].append(row)
-    windows = defaultdict[Any, list[list[_Row]]](list)
-    for stacks, rows in groups.items():
-        if all(_is_small(tensor.layout) for tensor in rows[0]):
-            windows[stacks[0][0], *(stack[1] for stack in stacks)].append(rows)
+    windows = defaultdict[Any, list[list[Row]]](list)
+    for stacks, group in groups.items():
+        if all(_is_small(tensor.layout) for tensor in group[0]):
+            windows[stacks[0][0], *(stack[1] for stack in stacks)].append(group)
         else:
-            for row in rows:
+            for row in group:
                 yield from _read_chunks(sources, row)
     for window in windows.values():
         yield from _read_window(sources, window)
@@ -267,7 +267,7 @@ def _is_small(layout: Layout) -> bool:
     return isinstance(layout, Dense) and 0 < layout.stop - layout.offset <= BATCH_BYTES
 
 
-def _read_chunks(sources: Sequence[Source], row: _Row) -> Iterator[_Block]:
+def _read_chunks(sources: Sequence[Source], row: Row) -> Iterator[_Block]:
     """Read a tensor of each file."""
     for block in iterate_selections(row[0].layout, DEFAULT_CHUNK_BYTES):
         values = [
@@ -277,7 +277,7 @@ def _read_chunks(sources: Sequence[Source], row: _Row) -> Iterator[_Block]:
         yield [row[0].name], [int(indices[0]) for indices in block.indices], values
 
 
-def _read_window(sources: Sequence[Source], groups: Sequence[Sequence[_Row]]) -> Iterator[_Block]:
+def _read_window(sources: Sequence[Source], groups: Sequence[Sequence[Row]]) -> Iterator[_Block]:
     """Read groups of tensors, each of one shape and element, with few requests per file."""
     stacks = [
         read_stacks(

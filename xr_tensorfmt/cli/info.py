@@ -264,7 +264,7 @@ def compute_statistics(opened: OpenedFile) -> Iterator[tuple[str, dict[str, Any]
     tensors = list_tensors(opened)
     numeric = [tensor for tensor in tensors.values() if is_numeric(tensor.layout.dtype)]
     found: dict[str, _Summary] = {tensor.name: _NO_VALUES for tensor in numeric}
-    for names, _, (values,) in read_blocks((opened[0], numeric)):
+    for names, _, (values,) in read_blocks([opened[0]], zip(numeric, strict=True)):
         for name, part in zip(names, _summarize(values), strict=True):
             found[name] = part if found[name] is _NO_VALUES else _merge(found[name], part)
     for name in tensors:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from math import prod
+from operator import add
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
@@ -55,14 +57,15 @@ class StoredTensors:
     ) -> int:
         """Add a tensor of a JSON document, and return its bytes, or raise TensorFormatError."""
         kind = repr(shape), id(element)  # a model has few, and `True` is not `1`
-        if kind not in self._shapes:
+        shape_and_size = self._shapes.get(kind)
+        if shape_and_size is None:
             if not isinstance(shape, list) or not all(map(is_count, shape)):
                 field, actual = f"the shape of {key!r}", shorten(repr(shape))
                 raise document.error(field, actual, "a list of lengths")
             item = element.stored.itemsize
             check_size(document.path, shape, item, document.offset or 0, repr(key))
-            self._shapes[kind] = tuple(shape), item * prod(shape)
-        lengths, nbytes = self._shapes[kind]
+            shape_and_size = self._shapes[kind] = tuple(shape), item * prod(shape)
+        lengths, nbytes = shape_and_size
         self.layouts[key] = Dense(lengths, element, offset)
         return nbytes
 
@@ -88,7 +91,7 @@ def _build_key_error(path: str, actual: str) -> TensorFormatError:
 
 def get_default_dims(key: str, rank: int, keys: AbstractSet[str]) -> tuple[str, ...]:
     """Return names for the dimensions of a tensor that differ from all keys."""
-    names = tuple([key + suffix for suffix in _DIM_SUFFIXES[:rank]])
+    names = tuple(map(add, repeat(key, rank), _DIM_SUFFIXES))
     while keys and not keys.isdisjoint(names):
         names = tuple(f"{name}_" if name in keys else name for name in names)
     return names
