@@ -229,21 +229,20 @@ def list_tensors(opened: OpenedFile) -> dict[str, Tensor]:
     return {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
 
 
+_Row = tuple[Tensor, ...]
 _Block = tuple[Sequence[str], Sequence[int], list[Array]]
-Row = tuple[Tensor, ...]
-"""A tensor of each file, all of the same shape."""
 
 
-def read_blocks(sources: Sequence[Source], rows: Iterable[Row]) -> Iterator[_Block]:
-    """Read tensors of files chunk by chunk, and small ones together.
+def read_blocks(sources: Sequence[Source], rows: Iterable[_Row]) -> Iterator[_Block]:
+    """Read rows of tensors, one of each file, chunk by chunk, and small ones together.
 
     Yield the names of tensors, the first index of their chunk, and the values in each file, with a
     new first axis for the tensors.
     """
-    groups = defaultdict[Any, list[Row]](list)
+    groups = defaultdict[Any, list[_Row]](list)
     for row in rows:
         groups[tuple(map(find_stack, row))].append(row)
-    windows = defaultdict[Any, list[list[Row]]](list)
+    windows = defaultdict[Any, list[list[_Row]]](list)
     for stacks, group in groups.items():
         if all(_is_small(tensor.layout) for tensor in group[0]):
             windows[stacks[0][0], *(stack[1] for stack in stacks)].append(group)
@@ -251,7 +250,13 @@ def read_blocks(sources: Sequence[Source], rows: Iterable[Row]) -> Iterator[_Blo
             for row in group:
                 yield from _read_chunks(sources, row)
     for window in windows.values():
-        yield from _read_window(sources, window)
+        columns: Any = zip(*(zip(*group, strict=True) for group in window), strict=True)
+        stacks = [
+            read_stacks(column[0][0].source or source, [[x.layout for x in y] for y in column])
+            for source, column in zip(sources, columns, strict=True)
+        ]
+        for group, *values in zip(window, *stacks, strict=True):
+            yield [row[0].name for row in group], [0] * (values[0].ndim - 1), values
 
 
 def find_stack(tensor: Tensor) -> tuple[Any, ...]:
@@ -267,7 +272,7 @@ def _is_small(layout: Layout) -> bool:
     return isinstance(layout, Dense) and 0 < layout.stop - layout.offset <= BATCH_BYTES
 
 
-def _read_chunks(sources: Sequence[Source], row: Row) -> Iterator[_Block]:
+def _read_chunks(sources: Sequence[Source], row: _Row) -> Iterator[_Block]:
     """Read a tensor of each file."""
     for block in iterate_selections(row[0].layout, DEFAULT_CHUNK_BYTES):
         values = [
@@ -275,16 +280,3 @@ def _read_chunks(sources: Sequence[Source], row: Row) -> Iterator[_Block]:
             for source, tensor in zip(sources, row, strict=True)
         ]
         yield [row[0].name], [int(indices[0]) for indices in block.indices], values
-
-
-def _read_window(sources: Sequence[Source], groups: Sequence[Sequence[Row]]) -> Iterator[_Block]:
-    """Read groups of tensors, each of one shape and element, with few requests per file."""
-    stacks = [
-        read_stacks(
-            groups[0][0][number].source or source,
-            [[row[number].layout for row in rows] for rows in groups],  # type: ignore[misc]
-        )
-        for number, source in enumerate(sources)
-    ]
-    for rows, *values in zip(groups, *stacks, strict=True):
-        yield [row[0].name for row in rows], [0] * (values[0].ndim - 1), values

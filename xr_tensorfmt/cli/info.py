@@ -263,17 +263,21 @@ def compute_statistics(opened: OpenedFile) -> Iterator[tuple[str, dict[str, Any]
     """
     tensors = list_tensors(opened)
     numeric = [tensor for tensor in tensors.values() if is_numeric(tensor.layout.dtype)]
-    found: dict[str, _Summary] = {tensor.name: _NO_VALUES for tensor in numeric}
+    found: dict[str, _Summary] = {}
     for names, _, (values,) in read_blocks([opened[0]], zip(numeric, strict=True)):
         for name, part in zip(names, _summarize(values), strict=True):
-            found[name] = part if found[name] is _NO_VALUES else _merge(found[name], part)
-    for name in tensors:
-        yield name, _describe_summary(*found[name]) if name in found else None
+            found[name] = _merge(found[name], part) if name in found else part
+    for name, tensor in tensors.items():
+        if not is_numeric(tensor.layout.dtype):
+            yield name, None
+            continue
+        low, high, total, size, nan, zeros = found.get(name, (None, None, None, 0, 0, 0))
+        mean = total / (size - nan) if size > nan else np.nan if size else None
+        yield name, {"min": low, "max": high, "mean": mean, "nan": nan, "zeros": zeros}
 
 
 # Minimum, maximum, sum, and the numbers of values, NaN and zeros.
 _Summary = tuple[Any, Any, Any, int, int, int]
-_NO_VALUES = None, None, 0, 0, 0, 0
 
 
 def _summarize(values: Array) -> Iterator[_Summary]:
@@ -296,10 +300,3 @@ def _merge(first: _Summary, second: _Summary) -> _Summary:
     low = min(first[0], second[0], key=lambda bound: (bound != bound, bound))  # NaN is the last
     high = max(first[1], second[1], key=lambda bound: (bound == bound, bound))
     return low, high, *map(add, first[2:], second[2:])
-
-
-def _describe_summary(
-    low: Any, high: Any, total: Any, size: int, nan: int, zeros: int
-) -> dict[str, Any]:
-    mean = total / (size - nan) if size > nan else None if not size else np.nan
-    return {"min": low, "max": high, "mean": mean, "nan": nan, "zeros": zeros}

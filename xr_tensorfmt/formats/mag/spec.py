@@ -13,7 +13,6 @@ from struct import Struct
 from typing import Any, ClassVar, Self
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.findings import Finding, Gap
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.narrow_floats import build_elements
@@ -66,10 +65,6 @@ class MagFile:
     end: int | None = None  # of the reserved bytes of an archive
     fillers: tuple[int, ...] = (0,)  # bytes of the padding
 
-    def sort_tensors(self) -> list[tuple[str, Dense]]:
-        """Return keys and layouts in the order of the data."""
-        return sorted(self.tensors.layouts.items(), key=lambda item: item[1].offset)
-
 
 def round_up(offset: int, multiple: int) -> int:
     """Round up to a multiple."""
@@ -83,7 +78,7 @@ def check_placement(
     start, end = file.data_start, min(file.data_stop, reader.source.size)
     unreleased = f"{INCOMPLETE}, unless an unreleased version of magnetron wrote it"
     stop, previous = start, ""
-    for key, layout in file.sort_tensors():
+    for key, layout in sorted(file.tensors.layouts.items(), key=lambda item: item[1].offset):
         first, last = layout.offset, layout.stop
         field, actual = f"the data of {key!r}", f"bytes {first} to {last}"
         if not start <= first <= last <= end:

@@ -28,8 +28,6 @@ from xr_tensorfmt.formats.safetensors.spec import (
 )
 
 _FILE_INFO = {"format": "safetensors"}
-_ELEMENTS = {name: ELEMENTS[dtype] for name, dtype in DTYPES.items()}
-_EXPECTED_DTYPE = f"a str, one of {', '.join(DTYPES)}"
 _entry_fields = itemgetter("dtype", "shape", "data_offsets")
 _get_offsets = itemgetter("data_offsets")
 
@@ -78,23 +76,25 @@ def _unpack(document: Fields, key: str, entry: Any, start: int, tensors: StoredT
         dtype, shape, (first, stop) = _entry_fields(entry)
     except (KeyError, TypeError, ValueError):  # ValueError if there are not two offsets
         expected = "an object with dtype, shape and two data_offsets"
-        raise document.error(f"the entry of {key!r}", shorten(repr(entry)), expected) from None
+        raise _build_error(document, "the entry", key, entry, expected) from None
     if type(first) is not int or type(stop) is not int or not 0 <= first <= stop:
-        field, actual = f"the data_offsets of {key!r}", shorten(repr([first, stop]))
-        raise document.error(field, actual, "two ascending numbers of bytes")
-    element = _ELEMENTS.get(dtype) if isinstance(dtype, str) else None
-    if element is None:
-        error = document.error(f"the dtype of {key!r}", shorten(repr(dtype)), _EXPECTED_DTYPE)
-        if not isinstance(dtype, str):
-            raise error
+        expected = "two ascending numbers of bytes"
+        raise _build_error(document, "the data_offsets", key, [first, stop], expected)
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        error = _build_error(document, "the dtype", key, dtype, f"one of {', '.join(DTYPES)}")
         error = replace(error, hint="load it with safetensors.torch.load_file")
         tensors.add_unsupported(key, start + first, stop - first, error)
         return
-    nbytes = tensors.parse(document, key, shape, element, start + first)
+    nbytes = tensors.parse(document, key, shape, ELEMENTS[DTYPES[dtype]], start + first)
     if stop - first != nbytes:
-        field, actual = f"the data_offsets of {key!r}", shorten(repr([first, stop]))
         expected = f"{nbytes} bytes between them, for {dtype} of shape {shape}"
-        raise document.error(field, actual, expected)
+        raise _build_error(document, "the data_offsets", key, [first, stop], expected)
+
+
+def _build_error(
+    document: Fields, field: str, key: str, actual: object, expected: str
+) -> TensorFormatError:
+    return document.error(f"{field} of {key!r}", shorten(repr(actual)), expected)
 
 
 def _check_consecutive(reader: HeaderReader, entries: Mapping[str, Any], start: int) -> End:
