@@ -26,7 +26,7 @@ from xr_tensorfmt.core.views import InMemory, Scaled, column_major
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s import header, spec
 from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, TensorEntry
-from xr_tensorfmt.formats.cc4s.layouts import StoredBlocks, Text, ZeroFilledBlocks, find_blocks
+from xr_tensorfmt.formats.cc4s.layouts import Blocks, Text, find_blocks
 from xr_tensorfmt.formats.cc4s.yaml_text import read_yaml, simplify
 
 _SEARCHED_BYTES = 64 << 10
@@ -209,7 +209,7 @@ def _build_tensor(
     blocks = _find_blocks(entry, source, properties)
     if blocks is not None:
         field = entry.fields.get_path("dimensions")
-        options.check_filled(entry.fields.path, field, entry.total, blocks.stored, None)
+        options.check_filled(entry.fields.path, field, entry.total, prod(blocks.inner.shape), None)
     layout, end = _build_layout(entry, source, blocks)
     layout = column_major(layout)
     if options.apply_unit and entry.unit != 1:
@@ -252,7 +252,7 @@ def _find_occupied(entry: TensorEntry) -> Array | None:
 
 def _find_blocks(
     entry: TensorEntry, source: Source, properties: Mapping[str, Properties]
-) -> StoredBlocks | None:
+) -> Blocks | None:
     """Return the stored blocks, or None if the file has all elements, as the only block."""
     if not entry.conditions:
         return None
@@ -265,11 +265,9 @@ def _find_blocks(
     return None if has_one and is_whole and is_missing else find_blocks(entry, properties)
 
 
-def _build_layout(
-    entry: TensorEntry, source: Source, blocks: StoredBlocks | None
-) -> tuple[Layout, End]:
+def _build_layout(entry: TensorEntry, source: Source, blocks: Blocks | None) -> tuple[Layout, End]:
     """Return the layout of the elements; raise an error if the file is truncated."""
-    lengths = entry.lengths[::-1] if blocks is None else (blocks.stored,)
+    lengths = entry.lengths[::-1] if blocks is None else blocks.inner.shape
     is_text, count = entry.elements == spec.TEXT, prod(lengths)
     # Text has at least a digit and the end of the line for each element.
     min_size = max(0, 2 * count - 1) if is_text else count * entry.element.stored.itemsize
@@ -289,7 +287,7 @@ def _build_layout(
     if is_text:
         end = End(source, source.size, "the elements")
         layout = Text(lengths, entry.element.dtype.kind == "c", source.size)
-    return layout if blocks is None else ZeroFilledBlocks(layout, blocks), end
+    return layout if blocks is None else replace(blocks, inner=layout), end
 
 
 def _build_labels(
