@@ -227,13 +227,10 @@ def _describe_variables(variables: Mapping[str, Mapping[str, Any]]) -> Iterator[
 
 
 def _format_cells(name: str, variable: Mapping[str, Any]) -> tuple[str, ...]:
-    dtype, dims = variable["dtype"], variable["dims"]
+    dtype, dims = variable["dtype"], list(variable["dims"])
     stored = variable["stored"].removeprefix(f"{dtype}, ")
     axes = range(len(dims))
-    has_default_dims = list(dims) in (
-        [f"{name}_dim_{axis}" for axis in axes],
-        [f"dim_{axis}" for axis in axes],
-    )
+    has_default_dims = dims in ([f"{name}_dim_{axis}" for axis in axes], [f"dim_{a}" for a in axes])
     sizes = [
         str(length) if has_default_dims else f"{dim}: {length}"
         for dim, length in zip(dims, variable["shape"], strict=True)

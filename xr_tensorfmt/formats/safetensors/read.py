@@ -80,7 +80,9 @@ def _unpack(document: Fields, key: str, entry: Any, start: int, tensors: StoredT
     if type(first) is not int or type(stop) is not int or not 0 <= first <= stop:
         expected = "two ascending numbers of bytes"
         raise _build_error(document, "the data_offsets", key, [first, stop], expected)
-    if not isinstance(dtype, str) or dtype not in DTYPES:
+    if not isinstance(dtype, str):
+        raise _build_error(document, "the dtype", key, dtype, "a str")
+    if dtype not in DTYPES:
         error = _build_error(document, "the dtype", key, dtype, f"one of {', '.join(DTYPES)}")
         error = replace(error, hint="load it with safetensors.torch.load_file")
         tensors.add_unsupported(key, start + first, stop - first, error)
