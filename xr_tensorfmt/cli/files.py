@@ -18,7 +18,7 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Bytes
-from xr_tensorfmt.core.layout import BATCH_BYTES, Layout
+from xr_tensorfmt.core.layout import BATCH_BYTES
 from xr_tensorfmt.core.open_options import name_dims
 from xr_tensorfmt.core.reading import read, read_stacks
 from xr_tensorfmt.core.selection import Selection
@@ -244,7 +244,8 @@ def read_blocks(sources: Sequence[Source], rows: Iterable[_Row]) -> Iterator[_Bl
         groups[tuple(map(find_stack, row))].append(row)
     windows = defaultdict[Any, list[list[_Row]]](list)
     for stacks, group in groups.items():
-        if all(_is_small(tensor.layout) for tensor in group[0]):
+        layouts = [tensor.layout for tensor in group[0]]
+        if all(isinstance(x, Dense) and 0 < x.stop - x.offset <= BATCH_BYTES for x in layouts):
             windows[stacks[0][0], *(stack[1] for stack in stacks)].append(group)
         else:
             for row in group:
@@ -266,10 +267,6 @@ def find_stack(tensor: Tensor) -> tuple[Any, ...]:
         window = layout.offset // DEFAULT_CHUNK_BYTES
         return window, id(tensor.source), layout.lengths, id(layout.element)
     return (id(layout),)
-
-
-def _is_small(layout: Layout) -> bool:
-    return isinstance(layout, Dense) and 0 < layout.stop - layout.offset <= BATCH_BYTES
 
 
 def _read_chunks(sources: Sequence[Source], row: _Row) -> Iterator[_Block]:

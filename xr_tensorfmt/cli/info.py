@@ -259,26 +259,20 @@ def compute_statistics(opened: OpenedFile) -> Iterator[tuple[str, dict[str, Any]
     Complex numbers are ordered by their absolute values.
     """
     tensors = list_tensors(opened)
-    numeric = [tensor for tensor in tensors.values() if is_numeric(tensor.layout.dtype)]
-    found: dict[str, _Summary] = {}
-    for names, _, (values,) in read_blocks([opened[0]], zip(numeric, strict=True)):
+    numeric = {name: x for name, x in tensors.items() if is_numeric(x.layout.dtype)}
+    found: dict[str, tuple[Any, ...]] = {}
+    for names, _, (values,) in read_blocks([opened[0]], zip(numeric.values(), strict=True)):
         for name, part in zip(names, _summarize(values), strict=True):
             found[name] = _merge(found[name], part) if name in found else part
-    for name, tensor in tensors.items():
-        if not is_numeric(tensor.layout.dtype):
-            yield name, None
-            continue
+    yield from dict.fromkeys(tensors.keys() - numeric.keys()).items()
+    for name in numeric:
         low, high, total, size, nan, zeros = found.get(name, (None, None, None, 0, 0, 0))
         mean = total / (size - nan) if size > nan else np.nan if size else None
         yield name, {"min": low, "max": high, "mean": mean, "nan": nan, "zeros": zeros}
 
 
-# Minimum, maximum, sum, and the numbers of values, NaN and zeros.
-_Summary = tuple[Any, Any, Any, int, int, int]
-
-
-def _summarize(values: Array) -> Iterator[_Summary]:
-    """Yield a summary of each index of the first axis."""
+def _summarize(values: Array) -> Iterator[tuple[Any, ...]]:
+    """Yield minimum, maximum, sum, and numbers of values, NaN and zeros along the first axis."""
     rows = values.reshape(len(values), -1)
     is_nan = rows != rows
     nan = np.count_nonzero(is_nan, axis=1)
@@ -292,7 +286,7 @@ def _summarize(values: Array) -> Iterator[_Summary]:
     return zip(low, high, total, repeat(rows.shape[1]), nan, zeros)  # `repeat` has no end
 
 
-def _merge(first: _Summary, second: _Summary) -> _Summary:
+def _merge(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the summary of the values of both."""
     low = min(first[0], second[0], key=lambda bound: (bound != bound, bound))  # NaN is the last
     high = max(first[1], second[1], key=lambda bound: (bound == bound, bound))

@@ -97,13 +97,8 @@ def get_default_dims(key: str, rank: int, keys: AbstractSet[str]) -> tuple[str, 
     return names
 
 
-def _build_tensors(
-    requested: Names,
-    tensors: StoredTensors,
-    layouts: Mapping[str, Any],
-    file_info: Mapping[str, Any],
-) -> Iterator[Tensor]:
-    """Yield variables. Dimensions have the names of the user if given, otherwise the defaults."""
+def _name_dims(requested: Names, layouts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the dimension names of each tensor: the user's if given, otherwise the defaults."""
     keys = layouts.keys()
     if isinstance(requested, Sequence) and len(keys) != 1:
         raise ValueError(
@@ -120,7 +115,7 @@ def _build_tensors(
                     f"dims={requested!r} gives a dimension of {key!r} the name of the "
                     f"variable {min(clash)!r}; choose another"
                 )
-        yield build_tensor(key, dims, layout, file_info, tensors.sources.get(key))
+        yield dims
 
 
 def build_tensor(
@@ -155,14 +150,15 @@ def build_container(
     findings: Iterable[Finding] = (),
 ) -> Container:
     """Build the container of a file with tensors under keys, and metadata."""
-    layouts = tensors.layouts
+    layouts, sources = tensors.layouts, tensors.sources
     _check_keys(tensors.path, layouts)
     if tensors.unsupported:
         layouts = {x: layout for x, layout in layouts.items() if x not in tensors.unsupported}
     if not options.decode_floats:
         layouts = {x: replace(y, element=y.element.narrow) for x, y in layouts.items()}
+    named = zip(layouts.items(), _name_dims(options.dims, layouts), strict=True)
     return Container(
-        tuple(_build_tensors(options.dims, tensors, layouts, file_info)),
+        tuple([build_tensor(x, dims, y, file_info, sources.get(x)) for (x, y), dims in named]),
         attrs={name: value for name, value in metadata.items() if name != EMBEDDED_KEY},
         encoding={"tensorfmt": file_info},
         findings=tuple(findings),
