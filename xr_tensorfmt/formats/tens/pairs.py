@@ -13,7 +13,7 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.layout import SearchedLayout
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.selection import Points, Selection
@@ -209,21 +209,19 @@ class Symmetry:
     @classmethod
     def read(cls, reader: HeaderReader, header: TensHeader, chunk: Chunk) -> Symmetry:
         """Read and check the content of a chunk."""
-        fields = reader.read_field(chunk.content_offset, _FIELDS.size, "the symmetry flags")
-        flags, length = _FIELDS.unpack(fields)
-        start = chunk.content_offset + _FIELDS.size
-        order = len(header.lengths)
-        stop = start + length + order
+        cursor, order = Cursor(reader, chunk.content_offset), len(header.lengths)
+        flags, length = cursor.unpack(_FIELDS, "the symmetry flags")
+        stop = cursor.offset + length + order
         if stop > chunk.stop:
             expected = f"at least {stop - chunk.offset} for the code and {order} indices"
             hint, offset = "the file is corrupt", chunk.offset + 8
             raise reader.error("the size of chunk 'SYMMETRY'", chunk.size, expected, hint, offset)
-        content = reader.read_field(start, length + order, "the symmetry").decode("latin-1")
+        content = cursor.take(length + order, "the symmetry").decode("latin-1")
         code, index_map = content[:length], content[length:]
         if sorted(index_map) != sorted(header.index_names):
             field, hint = "the index map of a symmetry", "the file is corrupt"
             expected = f"a permutation of the index names {header.index_names!r}"
-            raise reader.error(field, repr(index_map), expected, hint, start + length)
+            raise cursor.error(field, repr(index_map), expected, hint, skip=length)
         return cls(code, index_map, bool(flags & _PACKED_FLAG), chunk.offset, stop, chunk.stop)
 
     def build_operation(self, reader: HeaderReader, header: TensHeader) -> Operation:
