@@ -100,16 +100,23 @@ class Pairs(SearchedLayout):
             return np.asarray(self._read_elements(source, elements)[positions, component])
         rank = len(self.lengths)
         outer = Selection(self.lengths, selection.indices[:rank])
-        parts = [self._read_elements(source, part.flat) for part in outer.divide(PAIRS_AT_ONCE)]
-        values = np.concatenate(parts).reshape(*outer.shape, self.components)
+        values, start = np.empty((outer.size, self.components), self.dtype), 0
+        for part in outer.divide(PAIRS_AT_ONCE):
+            values[start : start + part.size] = self._read_elements(source, part.flat)
+            start += part.size
+        values = values.reshape(*outer.shape, self.components)
         return np.asarray(values[..., 0 if self.components == 1 else selection.index_arrays[rank]])
 
     def find_wrong_pairs(self, source: Source) -> tuple[Integers, Integers, Integers]:
         """Return ascending indices, their pairs, and pairs with an invalid or repeated index."""
-        column, total = np.empty(self.count, INDEX_DTYPE), prod(self.lengths)
+        batches, total = [np.empty(0, INDEX_DTYPE)], prod(self.lengths)
         for first in range(0, self.count, PAIRS_AT_ONCE):
             stop = min(first + PAIRS_AT_ONCE, self.count)
-            column[first:stop] = self._read_indices(source, first, stop)
+            batches.append(self._read_indices(source, first, stop).copy())
+            batch = np.sort(batches[-1])
+            if batch[-1] >= total or (batch[1:] == batch[:-1]).any():
+                break  # all indices of a corrupt file may not fit in memory
+        column = np.concatenate(batches)
         order = np.argsort(column, kind="stable")
         ascending = column[order]
         is_wrong = ascending >= total
