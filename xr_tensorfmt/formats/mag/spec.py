@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.findings import Finding, Gap
-from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.narrow_floats import build_elements
 from xr_tensorfmt.formats._shared.keyed import StoredTensors
 from xr_tensorfmt.formats.mag import MAGIC
@@ -115,8 +115,7 @@ class SnapshotHeader:
     @classmethod
     def read(cls, reader: HeaderReader) -> Self:
         """Read and check the header."""
-        raw = reader.read_field(0, cls.struct.size, "the MAG header")
-        header = cls(*cls.struct.unpack(raw)[2:])
+        header = cls(*Cursor(reader, 0).unpack(cls.struct, "the MAG header")[2:])
         if header.aux > 1:
             hint = f"{CORRUPT}, or a draft between magnetron 0.1.9 and 0.2.0 wrote the file"
             raise reader.error("aux", f"{header.aux:#x}", "0 or 1", hint, 8)
