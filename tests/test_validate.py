@@ -353,7 +353,7 @@ def test_smallest_integer_has_no_negative() -> None:
 def test_quaternion_pairs_are_compared_componentwise() -> None:
     values = np.arange(8.0).reshape(2, 4)
     content = tf.pack_header((3, 3), version=tf.V1_0, flags=1, numbers=4) + tf.pack_symmetry(
-        "x", "ba"
+        "x", "ba", packed=True
     )
     content += tf.pack_pairs([1, 3], values)
     assert list_places(content) == [("error", len(content) - 2 * 40)]

@@ -350,16 +350,15 @@ class BitCounts:
         end_bits = pieces.bit + self.stop - self.first - pieces.lead
         begins = pieces.packed_starts // _WORD_BYTES
         ends = begins + ceil_div(end_bits, 64)
+        # The first and last word may hold bits of other columns.
+        words[begins] &= ~_LOW_BITS[pieces.bit]
+        words[ends - 1] &= _LOW_BITS[(end_bits - 1) % 64 + 1]
         # Every second sum is of words between two rows, and is dropped.
         bounds = np.stack([begins, ends], axis=1).ravel()[:-1]
         # The smallest type that holds all counts is the quickest.
         narrow = np.min_scalar_type(64 * int((ends - begins).max()))
         words_counts = np.bitwise_count(words[: int(ends[-1])])
-        found = np.add.reduceat(words_counts, bounds, dtype=narrow)[::2].astype(np.int64)
-        # The first and last word may hold bits of other columns.
-        found -= np.bitwise_count(words[begins] & _LOW_BITS[pieces.bit])
-        found -= np.bitwise_count(words[ends - 1] & ~_LOW_BITS[(end_bits - 1) % 64 + 1])
-        counts[: len(pieces)] = found
+        counts[: len(pieces)] = np.add.reduceat(words_counts, bounds, dtype=narrow)[::2]
         return counts
 
     def count_columns(self, rows: Integers) -> Integers:

@@ -110,7 +110,9 @@ def test_many_tensors_are_read_in_any_order(window: int, monkeypatch: pytest.Mon
     layouts.insert(3, Transposed(Dense((2, 3), elements[0], 50), (1, 0)))
     tensors = [Tensor(str(i), (), layout) for i, layout in enumerate(layouts)]
     actual = {}
-    for names, start, (first, second) in read_blocks((source, tensors), (source, tensors)):
+    for names, start, (first, second) in read_blocks(
+        [source] * 2, zip(tensors, tensors, strict=True)
+    ):
         assert not any(start)
         np.testing.assert_array_equal(first, second)
         actual |= dict(zip(names, first, strict=True))

@@ -93,8 +93,9 @@ def _print(line: str, *, err: bool = False, **style: Any) -> None:
 
 def print_json(document: Any) -> None:
     """Print a document with findings as JSON, in one line: indenting takes ten times as long."""
-    text = json.dumps(document, ensure_ascii=False, default=asdict)
-    if not text.isprintable():
+    text = json.dumps(document, ensure_ascii=False, default=asdict, check_circular=False)
+    is_plain = text.isascii() and "\x7f" not in text  # faster than `isprintable`
+    if not is_plain and not text.isprintable():
         # Names in a file could contain control characters, and lone surrogates that UTF-8 lacks.
         text = "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
     click.echo(text)

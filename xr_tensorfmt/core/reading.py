@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -41,24 +41,21 @@ def read(layout: Layout, source: Source, selection: Selection) -> Array:
     return _read_stored(layout, source, selection)
 
 
-def read_stacks(
-    source: Source, layouts: Sequence[Dense], groups: Iterable[Sequence[int]]
-) -> Iterator[Array]:
-    """Read whole tensors with few requests, and yield groups of one shape and element as arrays."""
-    starts, stops = np.array([(layout.offset, layout.stop) for layout in layouts]).T
-    extents = Extents.union([Extents(starts, stops - starts)])
+def read_stacks(source: Source, groups: Sequence[Sequence[Dense]]) -> Iterator[Array]:
+    """Read whole tensors with few requests. Yield each group, of one shape and element, at once."""
+    starts = [np.array([layout.offset for layout in group]) for group in groups]
+    sizes = [group[0].stop - group[0].offset for group in groups]
+    extents = Extents.union(list(map(Extents.uniform, starts, sizes)))
     shifts = np.cumsum(extents.lengths) - extents.lengths - extents.starts
-    firsts = starts + shifts[np.searchsorted(extents.starts, starts, side="right") - 1]
     packed = source.read(extents)
-    for group in groups:
-        first = layouts[group[0]]
-        stack = Dense((len(group), *first.lengths), first.element, 0)
-        rows = gather_uniform(packed, firsts[group], first.stop - first.offset)
+    for group, firsts, size in zip(groups, starts, sizes, strict=True):
+        stack = Dense((len(group), *group[0].lengths), group[0].element, 0)
+        positions = firsts + shifts[np.searchsorted(extents.starts, firsts, side="right") - 1]
+        rows = gather_uniform(packed, positions, size)
         try:
             yield stack.decode(rows, Selection.everything(stack.shape))
         except ElementError:  # the error of a single tensor names its offset
-            parts = [layouts[position] for position in group]
-            yield np.stack([read(x, source, Selection.everything(x.shape)) for x in parts])
+            yield np.stack([read(x, source, Selection.everything(x.shape)) for x in group])
 
 
 def locate(layout: Layout, source: Source, selection: Selection) -> list[tuple[Source, Extents]]:

@@ -56,7 +56,7 @@ class Source(ABC):
         return os.path.basename(self.name)
 
     def open(self) -> AbstractContextManager[Fill]:
-        """Open the source for a batch of requests, unless it overrides `read` and `read_bytes`."""
+        """Open the source for a batch of requests, unless it overrides `read`."""
         raise NotImplementedError
 
     def sibling(self, path: str) -> tuple[Source, bytes] | None:
@@ -89,10 +89,7 @@ class Source(ABC):
 
     def read_bytes(self, start: int, stop: int) -> bytes:
         """Fetch one short range. Raises like `read`."""
-        packed = np.empty(stop - start, dtype=np.uint8)
-        with self.open() as fill:
-            self._fill(fill, start, packed)
-        return packed.tobytes()
+        return self.read(Extents.single(start, stop)).tobytes()
 
     def map(self, start: int, stop: int) -> Bytes | None:
         """Return a private memory map of a range, or None if the range must be read."""

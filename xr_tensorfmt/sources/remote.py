@@ -98,10 +98,6 @@ class RemoteFile(Source):
             self._check_sometimes()
         return packed
 
-    def read_bytes(self, start: int, stop: int) -> bytes:
-        """Fetch one range."""
-        return self.read(Extents.single(start, stop)).tobytes()
-
     def _start_fetch(self, location: Location, fetch: Fetch) -> Future[None]:
         request = RangeRequest(location.name, location.path, fetch.start, fetch.stop, self.version)
 

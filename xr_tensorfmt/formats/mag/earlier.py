@@ -15,20 +15,21 @@ pool of keys, a descriptor per tensor in any order, and data.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise, takewhile
+from itertools import pairwise, takewhile
 from math import prod
 from operator import itemgetter
 from struct import Struct, unpack
 
 from google_crc32c import value as crc32c
 
+from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.findings import Finding, Gap, finding_from_error
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats._shared.keyed import StoredTensor
+from xr_tensorfmt.formats._shared.keyed import StoredTensors
 from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC, spec
 from xr_tensorfmt.formats.mag.spec import CORRUPT, FOREIGN, INCOMPLETE, MagFile, round_up
 
@@ -80,22 +81,27 @@ class TensorRecord:
     length: int | None = None
     record_offset: int = 0
 
-    def to_stored(self, reader: HeaderReader, dtypes: Sequence[str], base: int) -> StoredTensor:
-        """Return the tensor, given the names of dtypes and the origin of offsets."""
-        if self.dtype >= len(dtypes):
-            field, expected = f"the dtype of {self.key!r}", f"a number below {len(dtypes)}"
-            raise reader.error(field, self.dtype, expected, CORRUPT, self.record_offset)
-        path, element = reader.source.name, spec.LITTLE_ENDIAN[dtypes[self.dtype]]
-        item, key = element.stored.itemsize, repr(self.key)
-        check_size(path, self.shape, item, self.record_offset, key)
-        tensor = StoredTensor(self.key, self.shape, element, base + self.offset)
-        count, nbytes = prod(self.shape), tensor.nbytes
+
+def _build_tensors(
+    reader: HeaderReader, records: Iterable[TensorRecord], dtypes: Sequence[str], base: int
+) -> StoredTensors:
+    """Return the tensors of records, given the names of dtypes and the origin of offsets."""
+    tensors = StoredTensors(reader.source.name)
+    for record in records:
+        key, shape, start = record.key, record.shape, record.record_offset
+        if record.dtype >= len(dtypes):
+            field, expected = f"the dtype of {key!r}", f"a number below {len(dtypes)}"
+            raise reader.error(field, record.dtype, expected, CORRUPT, start)
+        element = spec.LITTLE_ENDIAN[dtypes[record.dtype]]
+        check_size(tensors.path, shape, element.stored.itemsize, start, repr(key))
+        count, nbytes = prod(shape), prod(shape) * element.stored.itemsize
         # Elements in releases, padded bytes in earlier commits, bytes in the specification.
-        if self.length not in (None, count, round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes):
-            field = f"the length of {self.key!r}"
-            expected = f"{count} elements or {nbytes} bytes for shape {self.shape}"
-            raise reader.error(field, self.length, expected, CORRUPT, self.record_offset)
-        return tensor
+        if record.length not in (None, count, round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes):
+            field = f"the length of {key!r}"
+            expected = f"{count} elements or {nbytes} bytes for shape {shape}"
+            raise reader.error(field, record.length, expected, CORRUPT, start)
+        tensors.add(key, Dense(shape, element, base + record.offset))
+    return tensors
 
 
 def _take_key(cursor: Cursor, length: int, record_name: str) -> str:
@@ -159,10 +165,11 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> MagFile:
     # An offset of 0 cannot be relative to the start of the file.
     is_relative = bool(records) and records[0].offset == 0
     base = round_up(stop, ARCHIVE_ALIGNMENT) if is_relative else 0
-    tensors = tuple(record.to_stored(reader, dtypes, base) for record in records)
+    tensors = _build_tensors(reader, records, dtypes, base)
     # magnetron reserves up to this size.
-    reserved = sum(round_up(tensor.nbytes, ARCHIVE_ALIGNMENT) for tensor in tensors)
-    reserved += (len(tensors) + 1) * ARCHIVE_ALIGNMENT + len(metadata) * RESERVED_METADATA_BYTES
+    layouts = tensors.layouts.values()
+    reserved = sum(round_up(layout.stop - layout.offset, ARCHIVE_ALIGNMENT) for layout in layouts)
+    reserved += (len(layouts) + 1) * ARCHIVE_ALIGNMENT + len(metadata) * RESERVED_METADATA_BYTES
     file = MagFile(
         "archive", version, tensors, stop, reader.source.size, metadata, {"checksum": checksum},
         findings, end=stop + reserved, fillers=(0xFF, 0),
@@ -256,13 +263,14 @@ def read_stream(reader: HeaderReader) -> MagFile:
     records = [_read_stream_record(cursor, index) for index in range(count)]
     cursor.expect(b"TDAT")
     start, size = cursor.offset, reader.source.size
-    tensors = [record.to_stored(reader, spec.EARLY_ARCHIVE_DTYPES, 0) for record in records]
-    stops = list(accumulate((tensor.nbytes for tensor in tensors), initial=start))
-    if stops[-1] != size:
-        expected = f"{stops[-1] - start} bytes for all tensors"
+    tensors, stop = _build_tensors(reader, records, spec.EARLY_ARCHIVE_DTYPES, 0), start
+    for key, layout in tensors.layouts.items():
+        tensors.layouts[key] = replace(layout, offset=stop)
+        stop = tensors.layouts[key].stop
+    if stop != size:
+        expected = f"{stop - start} bytes for all tensors"
         raise reader.error("the data", f"{size - start} bytes", expected, INCOMPLETE, start)
-    placed = (replace(tensor, offset=stop) for tensor, stop in zip(tensors, stops, strict=False))
-    return MagFile("stream", version, tuple(placed), start, size)
+    return MagFile("stream", version, tensors, start, size)
 
 
 def _read_stream_record(cursor: Cursor, index: int) -> TensorRecord:
@@ -303,7 +311,7 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> MagFile:
     stop, size = cursor.offset, reader.source.size
     start = round_up(stop, alignment)
     records = [record for _, record in sorted(numbered, key=itemgetter(0))]
-    tensors = tuple(record.to_stored(reader, dtypes, start) for record in records)
+    tensors = _build_tensors(reader, records, dtypes, start)
     file_info = {"checksum": checksum, "seconds_since_1970": seconds}
     gaps = (Gap(stop, start, "the padding before the data"),)
     file = MagFile("snapshot", version, tensors, start, size, {}, file_info, findings, gaps)

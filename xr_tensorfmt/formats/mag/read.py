@@ -18,7 +18,7 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import read_json
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container, is_count
+from xr_tensorfmt.formats._shared.keyed import StoredTensors, build_container, is_count
 from xr_tensorfmt.formats.mag import MAGIC, spec
 from xr_tensorfmt.formats.mag.spec import MagFile, SnapshotHeader
 
@@ -34,10 +34,9 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         from xr_tensorfmt.formats.mag import earlier  # noqa: PLC0415  # rare, and slow to import
 
         file = earlier.read_file(reader, options)
-    path = reader.source.name
     tensor_info = {"format": "mag", "version": file.version}
     metadata, findings = file.metadata, file.findings
-    container = build_container(path, options, file.tensors, tensor_info, metadata, findings)
+    container = build_container(options, file.tensors, tensor_info, metadata, findings)
     file_info = {**tensor_info, "container": file.container, **file.file_info}
     end = End(reader.source, file.end or file.data_stop, "the data")
     return replace(container, encoding={"tensorfmt": file_info}, ends=(end,), parsed=file)
@@ -49,7 +48,9 @@ def _read_document_snapshot(reader: HeaderReader) -> MagFile:
     document_start, length = header.document_start, header.document_bytes
     document = read_json(reader, document_start, length, spec.MAX_DOCUMENT_BYTES)
     entries, metadata = document.get(spec.TENSORS, dict), document.get(spec.METADATA, dict)
-    tensors = tuple(_unpack_entry(document, key, entry, header) for key, entry in entries.items())
+    tensors = StoredTensors(reader.source.name)
+    for key, entry in entries.items():
+        _unpack_entry(document, key, entry, header, tensors)
     file_info = {name: document.values[name] for name in spec.FILE_INFO if name in document.values}
     file_info["byteorder"] = "big" if header.aux else "little"
     start, stop = header.data_start, header.data_stop
@@ -62,7 +63,9 @@ def _read_document_snapshot(reader: HeaderReader) -> MagFile:
     return file
 
 
-def _unpack_entry(document: Fields, key: str, entry: Any, header: SnapshotHeader) -> StoredTensor:
+def _unpack_entry(
+    document: Fields, key: str, entry: Any, header: SnapshotHeader, tensors: StoredTensors
+) -> None:
     def error(field: str, expected: str, actual: object = entry) -> TensorFormatError:
         return document.error(f"{field} of {key!r}", shorten(repr(actual)), expected)
 
@@ -78,14 +81,14 @@ def _unpack_entry(document: Fields, key: str, entry: Any, header: SnapshotHeader
         raise error("the offset", f"an offset within the {header.data_bytes} bytes of data", offset)
     if not is_count(nbytes):
         raise error("nbytes", "a number of bytes", nbytes)
+    start = header.data_start + offset
     if is_newer:
         unsupported = error("the dtype", f"one of {', '.join(spec.DTYPE_NAMES)}", name)
         unsupported = replace(unsupported, hint="update xr_tensorfmt, or load it with magnetron")
-        start = header.data_start + offset
-        return StoredTensor.create_unsupported(key, start, nbytes, unsupported)
+        tensors.add_unsupported(key, start, nbytes, unsupported)
+        return
     elements = spec.BIG_ENDIAN if header.aux else spec.LITTLE_ENDIAN
     element = elements[spec.SNAPSHOT_200_DTYPES[dtype_id]]
-    tensor = StoredTensor.from_document(document, key, shape, element, header.data_start + offset)
-    if nbytes != tensor.nbytes:
-        raise error("nbytes", f"{tensor.nbytes} for {shape} of {element.name}", nbytes)
-    return tensor
+    expected = tensors.parse(document, key, shape, element, start)
+    if nbytes != expected:
+        raise error("nbytes", f"{expected} for {shape} of {element.name}", nbytes)

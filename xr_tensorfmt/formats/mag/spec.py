@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
-from operator import attrgetter
 from struct import Struct
 from typing import Any, ClassVar, Self
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.findings import Finding, Gap
-from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.narrow_floats import build_elements
-from xr_tensorfmt.formats._shared.keyed import StoredTensor
+from xr_tensorfmt.formats._shared.keyed import StoredTensors
 from xr_tensorfmt.formats.mag import MAGIC
 
 CORRUPT = "the header is corrupt"
@@ -56,7 +55,7 @@ class MagFile:
 
     container: str
     version: int
-    tensors: tuple[StoredTensor, ...]
+    tensors: StoredTensors
     data_start: int
     data_stop: int
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -79,22 +78,23 @@ def check_placement(
     start, end = file.data_start, min(file.data_stop, reader.source.size)
     unreleased = f"{INCOMPLETE}, unless an unreleased version of magnetron wrote it"
     stop, previous = start, ""
-    for tensor in sorted(file.tensors, key=attrgetter("offset")):
-        field, actual = f"the data of {tensor.key!r}", f"bytes {tensor.offset} to {tensor.stop}"
-        if not start <= tensor.offset <= tensor.stop <= end:
+    for key, layout in sorted(file.tensors.layouts.items(), key=lambda item: item[1].offset):
+        first, last = layout.offset, layout.stop
+        field, actual = f"the data of {key!r}", f"bytes {first} to {last}"
+        if not start <= first <= last <= end:
             expected = f"a range between byte {start} and the end at byte {end}"
-            raise reader.error(field, actual, expected, INCOMPLETE, tensor.offset)
-        if not tensor.nbytes:
+            raise reader.error(field, actual, expected, INCOMPLETE, first)
+        if first == last:
             continue
-        if tensor.offset < stop:
+        if first < stop:
             expected = f"data after the end of {previous!r} at byte {stop}"
             hint = "two tensors cannot share bytes; the header is corrupt"
-            raise reader.error(field, actual, expected, hint, tensor.offset)
-        aligned = start + round_up(stop - start, alignment) if alignment else tensor.offset
-        if tensor.offset != aligned:
+            raise reader.error(field, actual, expected, hint, first)
+        aligned = start + round_up(stop - start, alignment) if alignment else first
+        if first != aligned:
             expected = f"data from byte {aligned} on, the first aligned one after other data"
-            raise reader.error(field, actual, expected, unreleased, tensor.offset)
-        stop, previous = tensor.stop, tensor.key
+            raise reader.error(field, actual, expected, unreleased, first)
+        stop, previous = last, key
     if alignment and file.data_stop - stop > max_spare:
         actual = f"{file.data_stop - stop} bytes more than its tensors need"
         raise reader.error("the data section", actual, f"up to {max_spare}", unreleased, stop)
@@ -115,8 +115,7 @@ class SnapshotHeader:
     @classmethod
     def read(cls, reader: HeaderReader) -> Self:
         """Read and check the header."""
-        raw = reader.read_field(0, cls.struct.size, "the MAG header")
-        header = cls(*cls.struct.unpack(raw)[2:])
+        header = cls(*Cursor(reader, 0).unpack(cls.struct, "the MAG header")[2:])
         if header.aux > 1:
             hint = f"{CORRUPT}, or a draft between magnetron 0.1.9 and 0.2.0 wrote the file"
             raise reader.error("aux", f"{header.aux:#x}", "0 or 1", hint, 8)

@@ -13,7 +13,7 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.layout import SearchedLayout
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.selection import Points, Selection
@@ -100,16 +100,23 @@ class Pairs(SearchedLayout):
             return np.asarray(self._read_elements(source, elements)[positions, component])
         rank = len(self.lengths)
         outer = Selection(self.lengths, selection.indices[:rank])
-        parts = [self._read_elements(source, part.flat) for part in outer.divide(PAIRS_AT_ONCE)]
-        values = np.concatenate(parts).reshape(*outer.shape, self.components)
+        values, start = np.empty((outer.size, self.components), self.dtype), 0
+        for part in outer.divide(PAIRS_AT_ONCE):
+            values[start : start + part.size] = self._read_elements(source, part.flat)
+            start += part.size
+        values = values.reshape(*outer.shape, self.components)
         return np.asarray(values[..., 0 if self.components == 1 else selection.index_arrays[rank]])
 
     def find_wrong_pairs(self, source: Source) -> tuple[Integers, Integers, Integers]:
         """Return ascending indices, their pairs, and pairs with an invalid or repeated index."""
-        column, total = np.empty(self.count, INDEX_DTYPE), prod(self.lengths)
+        batches, total = [np.empty(0, INDEX_DTYPE)], prod(self.lengths)
         for first in range(0, self.count, PAIRS_AT_ONCE):
             stop = min(first + PAIRS_AT_ONCE, self.count)
-            column[first:stop] = self._read_indices(source, first, stop)
+            batches.append(self._read_indices(source, first, stop).copy())
+            batch = np.sort(batches[-1])
+            if batch[-1] >= total or (batch[1:] == batch[:-1]).any():
+                break  # all indices of a corrupt file may not fit in memory
+        column = np.concatenate(batches)
         order = np.argsort(column, kind="stable")
         ascending = column[order]
         is_wrong = ascending >= total
@@ -209,21 +216,19 @@ class Symmetry:
     @classmethod
     def read(cls, reader: HeaderReader, header: TensHeader, chunk: Chunk) -> Symmetry:
         """Read and check the content of a chunk."""
-        fields = reader.read_field(chunk.content_offset, _FIELDS.size, "the symmetry flags")
-        flags, length = _FIELDS.unpack(fields)
-        start = chunk.content_offset + _FIELDS.size
-        order = len(header.lengths)
-        stop = start + length + order
+        cursor, order = Cursor(reader, chunk.content_offset), len(header.lengths)
+        flags, length = cursor.unpack(_FIELDS, "the symmetry flags")
+        stop = cursor.offset + length + order
         if stop > chunk.stop:
             expected = f"at least {stop - chunk.offset} for the code and {order} indices"
             hint, offset = "the file is corrupt", chunk.offset + 8
             raise reader.error("the size of chunk 'SYMMETRY'", chunk.size, expected, hint, offset)
-        content = reader.read_field(start, length + order, "the symmetry").decode("latin-1")
+        content = cursor.take(length + order, "the symmetry").decode("latin-1")
         code, index_map = content[:length], content[length:]
         if sorted(index_map) != sorted(header.index_names):
             field, hint = "the index map of a symmetry", "the file is corrupt"
             expected = f"a permutation of the index names {header.index_names!r}"
-            raise reader.error(field, repr(index_map), expected, hint, start + length)
+            raise cursor.error(field, repr(index_map), expected, hint, skip=length)
         return cls(code, index_map, bool(flags & _PACKED_FLAG), chunk.offset, stop, chunk.stop)
 
     def build_operation(self, reader: HeaderReader, header: TensHeader) -> Operation:
