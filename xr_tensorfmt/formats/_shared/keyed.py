@@ -25,6 +25,9 @@ from xr_tensorfmt.errors import TensorFormatError, shorten
 
 _BYTE = Plain(np.dtype(np.uint8))
 
+PlacedTensors = dict[str, tuple[tuple[int, ...], Element, int, int]]
+"""Shape, element, start and stop of tensors by key, in bytes after the start of the first one."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:

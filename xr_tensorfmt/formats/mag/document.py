@@ -13,13 +13,12 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any, ClassVar, Self
 
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import Gap
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import read_json
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats._shared.keyed import StoredTensor, is_count
+from xr_tensorfmt.formats._shared.keyed import PlacedTensors, StoredTensor, is_count
 from xr_tensorfmt.formats.mag import MAGIC, spec
 from xr_tensorfmt.formats.mag.spec import CORRUPT, INCOMPLETE, MagFile
 
@@ -100,20 +99,18 @@ def read_document_snapshot(reader: HeaderReader) -> MagFile:
     return file
 
 
-def pack_document(
-    tensors: Mapping[str, Dense], metadata: Mapping[str, Any], timestamp: str
-) -> bytes:
+def pack_document(placed: PlacedTensors, metadata: Mapping[str, Any], timestamp: str) -> bytes:
     """Encode the document. Offsets of tensors are relative to the data section."""
     file_info = (1, timestamp, "0.2.2", "0.3.0")  # like magnetron 0.2.2
     entries = {}
-    for key, tensor in tensors.items():
-        dtype_id = DTYPES.index(tensor.element.name)
+    for key, (shape, element, start, stop) in placed.items():
+        dtype_id = DTYPES.index(element.name)
         entries[key] = {
-            "shape": tensor.shape,
+            "shape": shape,
             "dtype": _DTYPE_NAMES[dtype_id],
             "dtype_id": dtype_id,
-            "offset": tensor.offset,
-            "nbytes": tensor.stop - tensor.offset,
+            "offset": start,
+            "nbytes": stop - start,
         }
     content = {
         **dict(zip(_FILE_INFO, file_info, strict=True)),

@@ -32,21 +32,21 @@ def plan(checked: CheckedInput) -> FilePlan:
                 f"{checked.path}: {conversion.name!r} has {variable.ndim} dimensions, and "
                 f"magnetron loads at most {MAX_SNAPSHOT_DIMENSIONS}; stack some of them"
             )
-    layouts = keyed.build_layouts(variables, document.ALIGNMENT)
-    data_bytes = max((layout.stop for layout in layouts.values()), default=0)
+    placed = keyed.place_tensors(variables, document.ALIGNMENT)
+    data_bytes = max((stop for *_, stop in placed.values()), default=0)
     if not data_bytes:
         raise ValueError(
             f"{checked.path}: magnetron cannot load a snapshot without elements; "
             "add a variable that has some, or write another format"
         )
     metadata = _build_metadata(checked, variables, embedded)
-    content = document.pack_document(layouts, metadata, datetime.now().astimezone().isoformat())
+    content = document.pack_document(placed, metadata, datetime.now().astimezone().isoformat())
     check_header_size(checked, content, document.MAX_DOCUMENT_BYTES)
     head_bytes = document.SnapshotHeader.struct.size
     start = round_up(head_bytes + len(content), document.ALIGNMENT)
     header = document.SnapshotHeader(0, head_bytes, len(content), start, data_bytes)
     pieces = (Piece(0, header.pack() + content),)
-    return FilePlan(header.data_stop, pieces, keyed.plan_variables(variables, layouts, start))
+    return FilePlan(header.data_stop, pieces, keyed.plan_variables(variables, placed, start))
 
 
 def _build_metadata(
