@@ -108,6 +108,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
             item.add_marker("store")
         if hasattr(item.obj, "hypothesis"):
             item.add_marker("property")
+    # The longest tests start first, so that the last ones are short.
+    items.sort(key=lambda item: "cluster" not in item.keywords)
 
 
 @pytest.fixture
@@ -135,6 +137,13 @@ def always_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry failed requests without a pause."""
     monkeypatch.setattr("xr_tensorfmt.sources.retries.FIRST_PAUSE", 0.001)
+
+
+@pytest.fixture(autouse=True)
+def unsynchronized(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for the disk, except in the tests of atomic files."""
+    if request.path.name != "test_atomic_file.py":
+        monkeypatch.setattr(os, "fsync", os.fstat)  # both raise if the file is closed
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from io import BytesIO
 
 import numpy as np
@@ -17,8 +18,11 @@ SHAPE = (96, 40, 64)
 """1.9 MiB of float64: more than the head that opening fetches."""
 
 
+@cache
 def make_values() -> np.ndarray:
-    return np.random.default_rng(0).random(SHAPE)
+    values = np.random.default_rng(0).random(SHAPE)
+    values.flags.writeable = False
+    return values
 
 
 def make_tens_pairs() -> bytes:
@@ -49,7 +53,7 @@ def make_npz() -> bytes:
     return file.getvalue()
 
 
-FILES: dict[str, Callable[[], bytes]] = {
+_MAKERS: dict[str, Callable[[], bytes]] = {
     "tens-0.9": lambda: tf.make_0_9(make_values()),
     "tens-1.0": lambda: tf.make_1_0(make_values()),
     "tens-big-endian": lambda: tf.make_0_9((make_values() * 1000).astype(">i4")),
@@ -96,4 +100,6 @@ FILES: dict[str, Callable[[], bytes]] = {
         make_values().reshape(480, 512),
     ),
 }
+
+FILES = {name: cache(make) for name, make in _MAKERS.items()}
 """By name of the container."""

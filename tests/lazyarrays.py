@@ -83,13 +83,13 @@ def make_stored(values: np.ndarray, order: str, offset: int) -> tuple[bytes, Lay
 
 
 def make_source(kind: str, content: bytes, path: Path) -> Source:
-    path.write_bytes(content)
     match kind:
         case "bytes":
             return Memory(content)
         case "file object":
             return FileObject(io.BytesIO(content))
         case _:
+            path.write_bytes(content)
             return LocalFile.from_path(path, io=kind)
 
 

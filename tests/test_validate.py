@@ -272,65 +272,9 @@ def test_padding_and_trailing_bytes_of_chunks() -> None:
     assert list_places(content + bytes(8)) == [("error", len(content))]
 
 
-@pytest.mark.parametrize(
-    ("code", "values", "offset"),
-    [
-        ("x", SYMMETRIC, None),
-        ("x", SYMMETRIC * (1 + 1e-12 * VALUES), None),
-        ("x", VALUES, 3),
-        ("-x", VALUES - VALUES.T, None),
-        ("-x", SYMMETRIC, 3),
-        ("conj", VALUES, None),
-        ("x", SYMMETRIC.astype("i8"), None),
-        ("x", VALUES.astype("i8"), 3),
-    ],
-)
-def test_stated_symmetries_are_checked(code: str, values: np.ndarray, offset: int | None) -> None:
-    content = tf.make_1_0(values, tf.pack_symmetry(code, "ba"))
-    start = content.index(b"DENSDATA") + 16
-    # The first compared element has the index (0, 1), number 3 in the file.
-    expected = [] if offset is None else [("error", start + 8 * offset)]
-    assert list_places(content) == expected
-
-
-def test_broken_symmetry_names_the_number_of_other_elements() -> None:
-    values = VALUES - VALUES.T
-    for count, expected in ((1, "for the element (0, 0); "), (2, "(0, 0) and 1 more of its chunk")):
-        values[count - 1, count - 1] = 1
-        (finding,) = validate(tf.make_1_0(values, tf.pack_symmetry("-x", "ba")))
-        assert expected in finding.message
-
-
-def test_symmetry_of_unequal_lengths_is_a_finding() -> None:
-    content = tf.make_1_0(np.ones((2, 3)), tf.pack_symmetry("x", "ba"))
-    (finding,) = validate(content)
-    assert finding.offset is None
-    assert "its shape is (2, 3)" in finding.message
-
-
-def test_symmetry_of_three_axes() -> None:
-    values = np.random.default_rng(0).random((3, 3, 3))
-    cyclic = values + values.transpose(1, 2, 0) + values.transpose(2, 0, 1)
-    assert validate(tf.make_1_0(cyclic, tf.pack_symmetry("x", "bca"))) == []
-    assert validate(tf.make_1_0(cyclic, tf.pack_symmetry("x", "bac"))) != []
-
-
-def test_quaternions_keep_their_components() -> None:
-    values = np.arange(36.0).reshape(3, 3, 4)
-    symmetric = values + values.transpose(1, 0, 2)
-
-    def content(array: np.ndarray) -> bytes:
-        # Components vary fastest, then the first index.
-        raw = array.transpose(1, 0, 2).tobytes()
-        head = tf.pack_header((3, 3), version=tf.V1_0, numbers=4)
-        return head + tf.pack_symmetry("x", "ba") + tf.pack_chunk(b"DENSDATA", raw)
-
-    assert validate(content(symmetric)) == []
-    assert len(validate(content(values))) == 1
-
-
-def test_symmetries_of_repeated_names_are_undefined() -> None:
-    assert validate(tf.make_1_0(VALUES, tf.pack_symmetry("x", "aa"), names="aa")) == []
+def test_symmetries_that_are_not_packed_are_not_checked() -> None:
+    for values, code in ((SYMMETRIC, "x"), (VALUES, "-x"), (np.ones((2, 3)), "conj")):
+        assert validate(tf.make_1_0(values, tf.pack_symmetry(code, "ba"))) == []
 
 
 def make_index_value(
@@ -406,43 +350,10 @@ def test_smallest_integer_has_no_negative() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("indices", "values", "wrong"),
-    [
-        ([1, 4], [2.0, 2.0], None),
-        ([1, 4, 15], [2.0, 3.0, 1.0], (0, 1)),
-        ([6, 1], [2.0, 0.0], (1, 2)),
-        ([0, 5, 6], [1.0, 1.0, 2.0], (1, 2)),
-    ],
-)
-def test_pairs_that_contradict_stated_symmetry(
-    indices: list[int], values: list[float], wrong: tuple[int, int] | None
-) -> None:
-    content = make_index_value(indices, values, tf.pack_symmetry("x", "ba"))
-    findings = validate(content)
-    assert len(findings) == (wrong is not None)
-    for finding in findings:
-        assert finding.offset == len(content) - 16 * len(indices)
-        assert f"it does not hold for the element {wrong}" in finding.message
-
-
-def test_symmetries_of_pairs_in_tensor_too_large_to_fill_are_not_checked() -> None:
-    (finding,) = validate(
-        tf.make_index_value((1 << 15,) * 2, [5], np.ones(1), tf.pack_symmetry("x", "ba"))
-    )
-    assert finding.severity == "warning"
-    assert "not checked, because the tensor has 1073741824 elements" in finding.message
-
-
-def test_stated_symmetry_of_unequal_lengths() -> None:
-    content = tf.make_index_value((2, 3), [1], np.ones(1), tf.pack_symmetry("x", "ba"))
-    assert list_places(content) == [("error", None)]
-
-
 def test_quaternion_pairs_are_compared_componentwise() -> None:
     values = np.arange(8.0).reshape(2, 4)
     content = tf.pack_header((3, 3), version=tf.V1_0, flags=1, numbers=4) + tf.pack_symmetry(
-        "x", "ba"
+        "x", "ba", packed=True
     )
     content += tf.pack_pairs([1, 3], values)
     assert list_places(content) == [("error", len(content) - 2 * 40)]

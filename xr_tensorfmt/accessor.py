@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from xr_tensorfmt.errors import reword_for_command
-
 if TYPE_CHECKING:
     from xr_tensorfmt.datasets.explanation import Explanation
 
@@ -65,8 +63,7 @@ def explain(
         return explain(data.isel(indexers, **indexers_kwargs))
     except (IndexError, KeyError, TypeError) as error:
         hint = "pass positions as to isel, or select labels with sel() first"
-        other = type(error)(f"{hint}: {error}")
-        raise reword_for_command(other, hint, "pass positions to --select") from error
+        raise type(error)(f"{hint}: {error}") from error
 
 
 @xr.register_dataset_accessor("tensorfmt")  # type: ignore[no-untyped-call]

@@ -238,7 +238,7 @@ class TensorFormatBackend(BackendEntrypoint):
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Return whether the content of a file identifies a format. URLs are not requested."""
-        from xr_tensorfmt.opening import is_recognised  # noqa: PLC0415
+        from xr_tensorfmt.formats.recognition import is_recognised  # noqa: PLC0415
 
         try:
             return is_recognised(filename_or_obj)

@@ -178,11 +178,6 @@ def _get_local_path(directory: str | os.PathLike[str]) -> Path:
 
 def _find_tensors(directory: Path) -> list[Path]:
     """Return the YAML files that the engine recognises or that have elements."""
-    if not directory.is_dir():
-        missing = not directory.exists()
-        error_type = FileNotFoundError if missing else NotADirectoryError
-        actual = "no such directory" if missing else "a file, expected a directory"
-        raise error_type(f"{directory}: {actual}; pass the directory with CoulombVertex.yaml")
     can_open = xr.backends.list_engines()["tensorfmt"].guess_can_open
     names = {path.name for path in directory.iterdir()}
     files = sorted(names - spec.find_parts(names, lambda name: can_open(directory / name)))

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any, TypeVar
-
-AnyError = TypeVar("AnyError", bound=Exception)
-
-
-def reword_for_command(error: AnyError, words: str, command_words: str) -> AnyError:
-    """Attach what the command prints instead of some words of the message."""
-    vars(error)["command_words"] = words, command_words
-    return error
+from typing import Any
 
 
 @dataclass(eq=False)
@@ -125,6 +117,12 @@ def did_you_mean(name: object, choices: Iterable[object]) -> str:
     return f" (did you mean {shorten(repr(names[close[0]]))}?)" if close else ""
 
 
+def build_choice_error(keyword: str, value: object, choices: Collection[object]) -> ValueError:
+    """Return the error for a value of a keyword that is not one of its choices."""
+    allowed = ", ".join(map(repr, choices))
+    return ValueError(f"{keyword}={value!r}{did_you_mean(value, choices)} is not one of {allowed}")
+
+
 def suggest_pattern(name: str, variables: Iterable[object]) -> str:
     """Return a hint like `did_you_mean`, or the pattern of a name in groups: ``*.weight``."""
     names = list(map(str, variables))
@@ -135,9 +133,10 @@ def suggest_pattern(name: str, variables: Iterable[object]) -> str:
 
 def build_directory_error(path: str) -> IsADirectoryError:
     """Return the error for a directory in place of a file."""
-    pattern = ", or a pattern of files to xarray.open_mfdataset"
-    message = f"{path} is a directory; pass the path of a file in it{pattern}"
-    return reword_for_command(IsADirectoryError(message), pattern, "")
+    return IsADirectoryError(
+        f"{path} is a directory; pass the path of a file in it, or a pattern of files to "
+        "xarray.open_mfdataset"
+    )
 
 
 class SourceChangedError(TensorFormatError):

@@ -22,7 +22,7 @@ from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, redact
 from xr_tensorfmt.formats import recognition
 from xr_tensorfmt.formats.reading import check_keywords, read_container
 from xr_tensorfmt.formats.registry import load_formats
-from xr_tensorfmt.sources import is_remote, is_url, open_source
+from xr_tensorfmt.sources import is_remote, is_url
 
 # Earlier versions look for a local file if chunks= is given (docs/reference/xarray_problems.md).
 _SUPPORTS_FS = Version(xr.__version__) >= Version("2026.7")
@@ -31,24 +31,21 @@ _SUPPORTS_FS = Version(xr.__version__) >= Version("2026.7")
 def open_file(file: Any, keywords: EngineKeywords) -> Dataset:
     """Open a file, or a group of it, as a Dataset."""
     source, group = open_group(file, keywords)
-    ds = build_dataset(group, source, keywords, _choose_variable_type(file, keywords))
-    _set_source(ds, file if keywords.fs is None else source.name)
-    return ds
+    return _build_datasets(file, keywords, source, {"/": group})["/"]
 
 
-def open_groups(file: Any, keywords: EngineKeywords) -> dict[str, Dataset]:
+def open_groups(
+    file: Any, keywords: EngineKeywords, *, is_tree: bool = False
+) -> dict[str, Dataset]:
     """Open a file as a dict of group paths and Datasets."""
-    return _build_groups(file, keywords, FileVariable, is_tree=False)
+    source, group = open_group(file, keywords)
+    nodes = groups.split_groups(group, keywords.separator, is_tree=is_tree)
+    return _build_datasets(file, keywords, source, nodes, shares_names=not is_tree)
 
 
 def open_tree(file: Any, keywords: EngineKeywords) -> DataTree:
-    """Open a file as a tree of groups."""
-    variable_type = _choose_variable_type(file, keywords)
-    return _build_tree(_build_groups(file, keywords, variable_type, is_tree=True))
-
-
-def _build_tree(datasets: Mapping[str, Dataset]) -> DataTree:
-    """Build a tree from Datasets by path. `DataTree.from_dict` copies every node once more."""
+    """Open a file as a tree of groups. `DataTree.from_dict` would copy every node once more."""
+    datasets = open_groups(file, keywords, is_tree=True)
     nodes = {path: DataTree(ds) for path, ds in datasets.items()}
     children = defaultdict[str, dict[str, DataTree]](dict)
     for path, node in nodes.items():
@@ -60,44 +57,30 @@ def _build_tree(datasets: Mapping[str, Dataset]) -> DataTree:
     return nodes["/"]
 
 
-def _choose_variable_type(file: Any, keywords: EngineKeywords) -> type[Variable]:
-    """Return `FileVariable` for remote files, because xarray cannot see if one was replaced."""
-    return FileVariable if is_remote(file) or keywords.fs is not None else Variable
-
-
-def _build_groups(
-    file: Any, keywords: EngineKeywords, variable_type: type[Variable], *, is_tree: bool
+def _build_datasets(
+    file: Any,
+    keywords: EngineKeywords,
+    source: Source,
+    nodes: Mapping[str, Container],
+    *,
+    shares_names: bool = False,
 ) -> dict[str, Dataset]:
-    source, group = open_group(file, keywords)
-    nodes = groups.split_groups(group, keywords.separator, is_tree=is_tree)
+    """Build the Datasets of groups by path. xarray may give their arrays the same names in dask."""
+    # xarray cannot see if a remote file was replaced.
+    is_named = shares_names or keywords.fs is not None or is_remote(file)
+    variable_type = FileVariable if is_named else Variable
     children = {path.split("/")[1] for path in nodes}
     datasets = {
         path: build_dataset(node, source, keywords, variable_type, children)
         for path, node in nodes.items()
     }
-    _set_source(datasets["/"], file if keywords.fs is None else source.name)
-    return datasets
-
-
-def _set_source(root: Dataset, file: Any) -> None:
-    """Set ``encoding["source"]`` to a URL without secrets; xarray keeps them, or the path only."""
-    # xarray stores the attribute `path` of a file object as its source. The `path` of an OpenFile
-    # lacks the protocol, but `full_name` has it.
+    # xarray stores URLs with secrets, and of a file object only the attribute `path`. The `path` of
+    # an OpenFile lacks the protocol, but `full_name` has it.
     url = getattr(file, "full_name", getattr(file, "path", file))
+    url = url if keywords.fs is None else source.name
     if is_url(url):
-        root.encoding["source"] = redact(url)
-
-
-def is_recognised(file: Any) -> bool:
-    """Return whether the content of a file identifies a supported format."""
-    if is_remote(file):
-        return False
-    position = file.tell() if hasattr(file, "tell") else None
-    try:
-        return recognition.is_recognised(open_source(file, "read"))
-    finally:
-        if position is not None:
-            file.seek(position)
+        datasets["/"].encoding["source"] = redact(url)
+    return datasets
 
 
 def open_group(file: Any, keywords: EngineKeywords) -> tuple[Source, Container]:

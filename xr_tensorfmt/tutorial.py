@@ -7,7 +7,7 @@ from typing import Any
 
 import xarray as xr
 
-from xr_tensorfmt.errors import did_you_mean
+from xr_tensorfmt.errors import build_choice_error
 
 __all__ = ["get_path", "open_dataset"]
 
@@ -60,8 +60,7 @@ def get_path(name: str) -> Path:
     'cities.tbf'
     """
     if name not in _FILES:
-        names = ", ".join(map(repr, _FILES))
-        raise ValueError(f"{name!r}{did_you_mean(name, _FILES)} is not one of {names}")
+        raise build_choice_error("name", name, _FILES)
     return Path(__file__).with_name("tutorial_files") / _FILES[name]
 
 

@@ -6,12 +6,13 @@ import json
 import os
 import warnings
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
+from errno import EISDIR, ENOENT
 from gzip import BadGzipFile
 from io import BufferedReader
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,7 +20,7 @@ import fsspec
 import numpy as np
 from fsspec.utils import infer_compression
 from tqdm import tqdm
-from xarray import DataArray, Dataset, open_dataset
+from xarray import AlignmentError, DataArray, Dataset, MergeError, merge, open_dataset
 
 from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level, redact
 from xr_tensorfmt.formats.vespa.json_forms import (
@@ -27,17 +28,18 @@ from xr_tensorfmt.formats.vespa.json_forms import (
     format_json,
     format_tensors,
     format_type,
+    get_assigned,
     load_json,
+    parse_json,
     parse_tensor,
     parse_type,
     select_field,
 )
-from xr_tensorfmt.formats.vespa.spec import VespaHeader, pack_string
+from xr_tensorfmt.formats.vespa.spec import BLOCK, VespaHeader, pack_string
 from xr_tensorfmt.formats.vespa.write import Arranged, arrange_tensor
 from xr_tensorfmt.sources.memory import Memory
-from xr_tensorfmt.writing.atomic_file import build_atomic_file
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
-from xr_tensorfmt.writing.save import Mode, is_overwriting, locate_target
+from xr_tensorfmt.writing.save import Mode, build_target, is_overwriting, locate_target
 
 __all__ = ["from_hex", "from_json", "from_jsonl", "to_json", "to_jsonl"]
 
@@ -48,8 +50,10 @@ BATCH_DOCUMENTS = 1024
 
 _BUFFER_BYTES = 1 << 20
 
-# `vespa visit --make-feed` prints a list, whose last lines are an empty object and a bracket.
-_NO_DOCUMENT = ("", "[", "]", "{}")
+_FEED = "<Vespa feed>"
+
+# White space and a byte order mark.
+_MARGIN = "\ufeff \t\r\n"
 
 
 def from_json(
@@ -114,9 +118,9 @@ def from_json(
 
 def from_jsonl(
     source: Any,
-    type: str | None = None,
+    type: str | Mapping[str, str] | None = None,
     *,
-    field: str,
+    field: str | Sequence[str],
     dim: str = "document",
     prefix: str = "",
     progress: bool = False,
@@ -127,12 +131,13 @@ def from_jsonl(
     Parameters
     ----------
     source : str, PathLike, file object or iterable
-        The path or URL of a feed with one document per line, which may be compressed (``.gz``); or
-        the lines, or dicts.
-    type : str, optional
-        As for `from_json`. The default is the type that the first document states.
-    field : str
-        The field with the tensor. Documents without one are left out, with a warning.
+        The path or URL of a feed with one document per line, which may be compressed (``.gz``), a
+        pattern such as ``"feeds/*.jsonl.gz"``, or a list of these; or the lines, or dicts.
+    type : str or mapping, optional
+        As for `from_json`, or a type by field. The default is the type that the first document
+        states.
+    field : str or list of str
+        The field with the tensor, or several. Documents without one are left out, with a warning.
     dim : str
         Name of the dimension of documents, a mapped dimension in addition to those of `type`.
     prefix : str
@@ -145,7 +150,8 @@ def from_jsonl(
     Returns
     -------
     Dataset
-        The same as from a file with the tensors of all documents.
+        The same as from a file with the tensors of all documents. A list of fields becomes
+        variables with their names, and ``x_`` is a dimension ``x`` of another length.
 
     Raises
     ------
@@ -165,105 +171,215 @@ def from_jsonl(
     >>> ds.tensor.sel(user="bob").values
     array([0., 2.], dtype=float32)
     """
-    if not isinstance(field, str):
-        raise TypeError(f"field={field!r} is not the name of a field; pass one field per call")
-    if type is not None:
-        parse_type(type)
-    name, opened = "<Vespa feed>", nullcontext(source)
-    if isinstance(source, str | os.PathLike):
-        name, options = redact(os.fspath(source)), keywords.pop("storage_options", None) or {}
-        opened = fsspec.open(os.fspath(source), compression="infer", **options)
-    feed = _Feed(name, type, field, dim, prefix, set(), set(), [])
-    with opened as file:
-        lines = file if file is source else BufferedReader(file, _BUFFER_BYTES)
-        content = feed.read(tqdm(lines, unit=" lines", disable=not progress))
-    return _open(content, name, **keywords)
+    names = _list_fields(field)
+    types = type if isinstance(type, Mapping) else dict.fromkeys(names, type)
+    for stated in filter(None, types.values()):
+        parse_type(stated)
+    columns = [_Column(name, types.get(name), dim) for name in names]
+    is_path = isinstance(source, str | os.PathLike)
+    feed = _Feed(redact(os.fspath(source)) if is_path else _FEED, prefix, columns)
+    lines = _read_lines(source, keywords.pop("storage_options", None) or {})
+    feed.read(tqdm(lines, unit=" lines") if progress else lines)
+    if isinstance(field, str):
+        return _open(columns[0].build(), feed.name, **keywords)
+    return _merge([_open(x.build(), feed.name, name=x.field, **keywords) for x in columns])
+
+
+def _list_fields(field: str | Sequence[str]) -> list[str]:
+    """Return the names of fields."""
+    names = [field] if isinstance(field, str) else list(field)
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"field={field!r}, expected a name or a list of different names")
+    return names
+
+
+def _merge(parts: Sequence[Dataset]) -> Dataset:
+    """Merge the fields. Indexed dimensions of other lengths get trailing underscores."""
+    sizes: dict[Any, int] = {}
+    renamed = []
+    for ds in parts:
+        names: dict[Any, str] = {}
+        for dim, size in ds.sizes.items():
+            names[dim] = str(dim)
+            while dim not in (*ds.coords, BLOCK) and sizes.setdefault(names[dim], size) != size:
+                names[dim] += "_"
+        renamed.append(ds.rename(names))
+    reason = "only some have blocks of several labels"
+    try:
+        if len({BLOCK in ds.dims for ds in parts}) == 1:
+            return merge(renamed, join="outer", compat="equals")
+    except (MergeError, AlignmentError) as error:
+        reason = str(error)
+    raise ValueError(
+        f"the fields do not fit into one Dataset ({reason}); pass sparse='dense', or open one "
+        "field per call"
+    )
+
+
+def _read_lines(source: Any, options: Mapping[str, Any]) -> Iterator[tuple[str, int, Any]]:
+    """Yield the name of the feed, and the number and the content of each line."""
+    items = iter([source] if isinstance(source, str | os.PathLike | Mapping) else source)
+    first = list(islice(items, 1))
+    items = chain(first, items)
+    if not any(_is_path(item, source) for item in first):
+        yield from ((_FEED, number, line) for number, line in enumerate(items, 1))
+        return
+    for path in map(str, items):
+        files = fsspec.open_files(path, compression="infer", **options)
+        if os.path.isdir(path):
+            hint = f"it is a directory, expected a pattern such as '{path}/*.jsonl'"
+            raise IsADirectoryError(EISDIR, hint, path)
+        if not files:
+            raise FileNotFoundError(ENOENT, "no feed matches this pattern", redact(path))
+        for opened in files:
+            name = redact(path if "*" not in path else opened.full_name.removeprefix("file://"))
+            number = 0
+            try:
+                with opened as file, BufferedReader(file, _BUFFER_BYTES) as lines:
+                    for number, line in enumerate(lines, 1):
+                        yield name, number, line
+            except (EOFError, BadGzipFile, zlib.error) as error:
+                reason = f"the compressed data are damaged after line {number} ({error})"
+                raise ValueError(f"{name}: {reason}; fetch the file again") from error
+
+
+def _is_path(item: Any, source: Any) -> bool:
+    """Return whether the first item of a source is the path of a feed, and not a line."""
+    if not isinstance(item, str) or item is source:
+        return isinstance(item, str | os.PathLike)
+    return isinstance(source, list | tuple) and item.strip(_MARGIN)[:1] not in ("", "[", "]", "{")
+
+
+def _parse_line(line: Any) -> list[Any]:
+    """Return the documents in a line of a feed, which may be a part of a list."""
+    text = line.decode() if isinstance(line, bytes) else line
+    if not isinstance(text, str):
+        return _list_documents(text)
+    text = text.strip(_MARGIN)
+    if text.startswith("[") and not text.endswith("]"):
+        text = text[1:]
+    if text in ("", "]"):
+        return []
+    try:
+        value = parse_json(text, endings=("", ",", "]"))
+    except ValueError as error:
+        raise ValueError(f"{error}; write a document per line, as `jq -c .[]` does") from None
+    return _list_documents(value)
+
+
+def _list_documents(value: Any) -> list[Any]:
+    """Return the documents in a list, in the response to a visit or to a query, or the one."""
+    if not isinstance(value, dict) or "fields" in value:
+        return value if isinstance(value, list) else [value]
+    root = value.get("root")
+    documents = root.get("children") if isinstance(root, dict) else value.get("documents")
+    return documents if isinstance(documents, list) else [value]
+
+
+@dataclass
+class _Column:
+    """The tensors of a field of all documents, as one tensor with a dimension of documents."""
+
+    field: str
+    type: str | None
+    dim: str
+    header: VespaHeader | None = None
+    parts: list[bytes] = dataclass_field(default_factory=list)
+    blocks: int = 0
+    position: int = 0
+
+    def add(self, label: bytes, tensor: Any) -> None:
+        """Append the blocks of a document."""
+        header, blocks = parse_tensor(tensor, self.type)
+        if self.header is None:
+            self._begin(header)
+        for labels, cells in blocks.items():
+            row = [*map(pack_string, labels), cells]
+            row.insert(self.position, label)
+            self.parts += row
+        self.blocks += len(blocks)
+
+    def _begin(self, header: VespaHeader) -> None:
+        """Add the dimension of documents to the header of the first one."""
+        self.type = format_type(header)
+        if self.dim in header.mapped + header.indexed:
+            message = f"dim={self.dim!r} is a dimension of {self.type}; choose another name"
+            raise ValueError(message)
+        mapped = tuple(sorted((*header.mapped, self.dim)))
+        self.header, self.position = replace(header, mapped=mapped), mapped.index(self.dim)
+
+    def build(self) -> bytes:
+        """Return the tensor of all documents."""
+        assert self.header is not None
+        dims = self.header.mapped, self.header.indexed, self.header.lengths
+        header = VespaHeader.create(self.header.cell_type, *dims, self.blocks)
+        return b"".join((header.pack(), *self.parts))
 
 
 @dataclass
 class _Feed:
-    """One tensor of the tensors of all documents. Their ids are labels of a dimension."""
+    """The documents of feeds, with their fields."""
 
     name: str
-    type: str | None
-    field: str
-    dim: str
     prefix: str
-    ids: set[str]
-    other_fields: set[str]
-    parts: list[bytes]
-    header: VespaHeader | None = None
-    blocks: int = 0
+    columns: Sequence[_Column]
+    ids: set[str] = dataclass_field(default_factory=set)
+    left_out: list[str] = dataclass_field(default_factory=list)
+    other_fields: set[str] = dataclass_field(default_factory=set)
 
-    def read(self, lines: Iterable[Any]) -> bytes:
-        """Return the tensor of all documents."""
-        number, left_out = 0, []
-        try:
-            for number, line in enumerate(lines, 1):
-                document = line.decode() if isinstance(line, bytes) else line
-                if isinstance(document, str):
-                    document = document.strip().removeprefix("\ufeff")
-                    document = document[1:] if document.startswith("[{") else document
-                if document not in _NO_DOCUMENT and not self.add(load_json(document)):
-                    left_out.append(number)
-        except ValueError as error:
-            raise ValueError(f"{self.name}: line {number}: {error}") from error
-        except (EOFError, BadGzipFile, zlib.error) as error:
-            reason = f"the compressed data are damaged after line {number} ({error})"
-            raise ValueError(f"{self.name}: {reason}; fetch the file again") from error
-        if self.header is None:
-            reason = f"no line is a document with a tensor in the field {self.field!r}"
-            if self.field not in self.other_fields:
-                reason += did_you_mean(self.field, self.other_fields)
+    def read(self, lines: Iterable[tuple[str, int, Any]]) -> None:
+        """Add the documents in all lines. Raise ValueError if no document has the fields."""
+        for name, number, line in lines:
+            try:
+                for document in _parse_line(line):
+                    if document != {} and not self.add(document):
+                        self.left_out.append(f"line {number} of {name}")
+            except ValueError as error:
+                raise ValueError(f"{name}: line {number}: {error}") from error
+        fields = " and ".join(repr(column.field) for column in self.columns)
+        if not self.ids:
+            reason = f"no line is a document with a tensor in the field {fields}"
+            missing = [x.field for x in self.columns if x.field not in self.other_fields]
+            reason += "".join(did_you_mean(field, self.other_fields) for field in missing)
             raise ValueError(f"{self.name}: {reason}")
-        if left_out:
+        if self.left_out:
             message = (
-                f"{self.name}: documents without a tensor in the field {self.field!r} are left "
-                f"out: {len(left_out)}, the first in line {left_out[0]}"
+                f"{self.name}: documents without a tensor in the field {fields} are left out: "
+                f"{len(self.left_out)}, the first in {self.left_out[0]}"
             )
             warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
-        return b"".join((replace(self.header, blocks=self.blocks).pack(), *self.parts))
 
     def add(self, document: Any) -> bool:
-        """Append the blocks of a document. Return whether it has a tensor."""
+        """Add a document. Return whether it has a tensor in all fields."""
         if not isinstance(document, dict) or "remove" in document:
             actual = "removes a document" if isinstance(document, dict) else "is not a JSON object"
             raise ValueError(f"it {actual}, expected a put, an update or a document; omit the line")
         fields = document.get("fields")
-        is_present = isinstance(fields, dict) and fields.get(self.field) is not None
-        tensor = select_field(document, self.field) if is_present else None
-        if tensor is None:
-            self.other_fields.update(fields if isinstance(fields, dict) else document)
+        stored = fields if isinstance(fields, dict) else {}
+        tensors = [stored.get(column.field) for column in self.columns]
+        if "update" in document:
+            pairs = zip(self.columns, tensors, strict=True)
+            tensors = [get_assigned(column.field, update) for column, update in pairs]
+        if None in tensors:
+            self.other_fields.update(stored or document)
             return False
         id_ = document.get("put") or document.get("update") or document.get("id")
         if not isinstance(id_, str) or not id_.startswith(self.prefix):
             raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
-        label = id_.removeprefix(self.prefix)
+        label = id_[len(self.prefix) :]
         if label in self.ids:
             message = f"{label!r} occurs again, expected one line per document; omit the others"
             raise ValueError(message)
         self.ids.add(label)
+        column = self.columns[0]
         try:
-            header, blocks = parse_tensor(tensor, self.type)
-            if self.header is None:
-                self.header, self.type = self._add_dimension(header), format_type(header)
-            position = self.header.mapped.index(self.dim)
-            for labels, cells in blocks.items():
-                row = (*labels[:position], label, *labels[position:])
-                self.parts += (*map(pack_string, row), cells)
+            packed = pack_string(label)
+            for column, tensor in zip(self.columns, tensors, strict=True):
+                column.add(packed, tensor)
         except ValueError as error:
-            raise ValueError(f"document {id_!r}: {error}") from error
-        self.blocks += len(blocks)
+            place = f", field {column.field!r}" if len(tensors) > 1 else ""
+            raise ValueError(f"document {id_!r}{place}: {error}") from error
         return True
-
-    def _add_dimension(self, header: VespaHeader) -> VespaHeader:
-        """Return the header of a document with the dimension of ids."""
-        if self.dim in header.mapped + header.indexed:
-            raise ValueError(
-                f"dim={self.dim!r} is a dimension of {format_type(header)}; choose another name"
-            )
-        mapped = tuple(sorted((*header.mapped, self.dim)))
-        return VespaHeader.create(header.cell_type, mapped, header.indexed, header.lengths, 0)
 
 
 def from_hex(data: str, **keywords: Any) -> Dataset:
@@ -355,7 +471,7 @@ def to_json(
     >>> vespa.to_json(vector, "hex")
     {'type': 'tensor<float>(x[2])', 'values': '3F80000040000000'}
     """
-    tensor = _arrange(data, "the JSON", form, encoding, drop)
+    (tensor,) = _arrange_fields(data, "", "the JSON", form, encoding, drop).values()
     cells = tensor.encode(tensor.variable.values)
     cells = cells.reshape(len(tensor.rows), *tensor.header.lengths)
     (text,) = format_tensors(tensor.header, [tensor.rows], cells, form)
@@ -366,7 +482,7 @@ def to_jsonl(
     data: Dataset | DataArray,
     path: str | os.PathLike[str],
     *,
-    field: str,
+    field: str | Sequence[str],
     dim: str = "document",
     prefix: str = "",
     form: Form = "hex",
@@ -374,6 +490,7 @@ def to_jsonl(
     drop: Collection[DroppablePart] = (),
     operation: Operation = "put",
     mode: Mode = "w",
+    storage_options: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> None:
     """Write a feed with one document per label of a dimension.
@@ -385,9 +502,10 @@ def to_jsonl(
     data : Dataset or DataArray
         The data, as for a ``.tbf`` file.
     path : str or PathLike
-        The feed, compressed if its suffix says so. It is replaced when all are written.
-    field : str
-        The field with the tensor.
+        The path or URL of the feed, compressed if its suffix says so. It is replaced when all are
+        written.
+    field : str or list of str
+        The field with the tensor, or the names of the variables that become fields.
     dim : str
         The dimension with the ids of documents as labels. The tensors have the other dimensions.
     prefix : str
@@ -396,7 +514,7 @@ def to_jsonl(
         As for `to_json`.
     operation : {"put", "update"}
         Whether Vespa replaces documents, or only assigns the field of existing ones.
-    mode : {"w", "w-", "x"}
+    mode, storage_options
         As for `to_file`.
     progress : bool
         Whether to show a progress bar.
@@ -422,21 +540,19 @@ def to_jsonl(
     """
     if operation not in get_args(Operation):
         raise ValueError(f"operation={operation!r} is neither 'put' nor 'update'")
-    tensor = _arrange(data, os.fspath(path), form, encoding, drop)
-    mapped = tensor.header.mapped
-    if dim not in mapped:
-        raise ValueError(
-            f"dim={dim!r}{did_you_mean(dim, mapped)} has no labels, expected one of "
-            f"{list(mapped)}, whose labels become the ids of documents"
-        )
-    location = locate_target(path, None, None)
-    if not location.is_local:
-        message = "is not a local path; write the feed to a local file, and upload it with fsspec"
-        raise ValueError(f"{location.name} {message}")
-    file = build_atomic_file(location.path, 0, overwrite=is_overwriting(mode)).begin()
+    location = locate_target(path, storage_options, None)
+    tensors = _arrange_fields(data, field, location.name, form, encoding, drop)
+    for name, tensor in tensors.items():
+        if dim not in (mapped := tensor.header.mapped):
+            raise ValueError(
+                f"dim={dim!r}{did_you_mean(dim, mapped)} has no labels, expected one of "
+                f"{list(mapped)} of {name!r}, whose labels become the ids of documents"
+            )
+    file = build_target(location, 0, overwrite=is_overwriting(mode)).begin()
     try:
-        with fsspec.open(file.path, "wb", compression=infer_compression(file.target)) as lines:
-            lines.writelines(_format_feed(tensor, dim, field, prefix, form, operation, progress))
+        compression = infer_compression(location.name)
+        with fsspec.open(file.path, "wb", compression=compression) as lines:
+            lines.writelines(_format_feed(tensors, dim, prefix, form, operation, progress))
         file.complete(())
         file.publish()
     except BaseException:
@@ -444,50 +560,73 @@ def to_jsonl(
         raise
 
 
-def _arrange(
+def _arrange_fields(
     data: Dataset | DataArray,
+    field: str | Sequence[str],
     path: str,
     form: Form,
     encoding: Mapping[Any, Any] | None,
     drop: Collection[DroppablePart],
-) -> Arranged:
+) -> dict[str, Arranged]:
+    """Return the tensors of one field, or of the variables whose names are listed."""
     if form not in get_args(Form):
         raise ValueError(f"form={form!r} is not one of {', '.join(map(repr, get_args(Form)))}")
-    return arrange_tensor(check_input(data, path, "Vespa", encoding, drop))
+    names = _list_fields(field)
+    checked = check_input(data, path, "Vespa", encoding, drop)
+    if isinstance(field, str) and (len(checked.variables) == 1 or field not in checked.variables):
+        return {field: arrange_tensor(checked)}
+    tensors = {}
+    for name in names:
+        if name not in checked.variables:
+            hint = did_you_mean(name, checked.variables)
+            raise ValueError(f"field={field!r} names {name!r}, which is not a variable{hint}")
+        variable = checked.variables[name]
+        coordinates = {
+            key: coordinate
+            for key, coordinate in checked.coordinates.items()
+            if {*coordinate.dims} <= {*variable.dims}
+        }
+        own = {key: value for key, value in checked.encoding.items() if key in (name, *coordinates)}
+        single = replace(checked, variables={name: variable}, coordinates=coordinates, encoding=own)
+        tensors[name] = arrange_tensor(single)
+    return tensors
 
 
 def _format_feed(
-    tensor: Arranged,
+    tensors: Mapping[str, Arranged],
     dim: str,
-    field: str,
     prefix: str,
     form: Form,
     operation: Operation,
     progress: bool,
 ) -> Iterator[bytes]:
     """Yield the lines of a feed in batches."""
-    position, mapped = tensor.header.mapped.index(dim), tensor.header.mapped
-    header = replace(tensor.header, mapped=mapped[:position] + mapped[position + 1 :])
+    first = next(iter(tensors.values()))
+    position, mapped = first.header.mapped.index(dim), first.header.mapped
+    rows = [row[:position] + row[position + 1 :] for row in first.rows]
     groups: dict[str, list[int]] = {}
-    for block, row in enumerate(tensor.rows):
+    for block, row in enumerate(first.rows):
         groups.setdefault(row[position], []).append(block)
     if prefix and (label := next((x for x in groups if x.startswith(prefix)), None)):
         raise ValueError(f"the label {label!r} already begins with prefix={prefix!r}; omit prefix=")
-    documents, name = iter(groups.items()), format_json(field)
-    is_put = operation == "put"
-    start, end = (f"{{{name}: ", "}}") if is_put else (f'{{{name}: {{"assign": ', "}}}")
+    start, end = ('{"assign": ', "}") if operation == "update" else ("", "")
+    documents = iter(groups.items())
     with tqdm(total=len(groups), unit=" documents", disable=not progress) as bar:
         while batch := list(islice(documents, BATCH_DOCUMENTS)):
             blocks = np.array([number for _, numbers in batch for number in numbers])
             # Selecting a range of a dask array is faster.
             is_range = (np.diff(blocks) == 1).all()
             key = slice(int(blocks[0]), int(blocks[-1]) + 1) if is_range else blocks
-            cells = tensor.encode(tensor.variable[key].values)
-            labels = ([tensor.rows[number] for number in numbers] for _, numbers in batch)
-            rows = ([row[:position] + row[position + 1 :] for row in group] for group in labels)
-            values = format_tensors(header, rows, cells, form)
+            columns = []
+            for name, tensor in tensors.items():
+                header = replace(tensor.header, mapped=mapped[:position] + mapped[position + 1 :])
+                cells = tensor.encode(tensor.variable[key].values)
+                labels = ([rows[number] for number in numbers] for _, numbers in batch)
+                values = format_tensors(header, labels, cells, form)
+                opening = f"{format_json(name)}: {start}"
+                columns.append([f"{opening}{value}{end}" for value in values])
             ids = (format_json(prefix + label) for label, _ in batch)
-            lines = zip(ids, values, strict=True)
-            text = "".join(f'{{"{operation}": {i}, "fields": {start}{v}{end}\n' for i, v in lines)
+            lines = zip(ids, map(", ".join, zip(*columns, strict=True)), strict=True)
+            text = "".join(f'{{"{operation}": {i}, "fields": {{{own}}}}}\n' for i, own in lines)
             yield text.encode("ascii")
             bar.update(len(batch))

@@ -144,6 +144,7 @@ def test_info_describes_every_container(name: str) -> None:
         assert item["chunks"] == 1
         assert item["on_page"] == (item["offset"] % 4096 == 0)
         assert item["attrs"] == ds[key].attrs
+        assert not item["encoding"].keys() & {"format", "version", "dtype"}  # listed elsewhere
     output = run_ok("info", path)
     assert output.startswith(f"{file_info['path']}: ")
     assert all(key in output for key in file_info["variables"])

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from xr_tensorfmt import SourceChangedError, TensorFormatError
-from xr_tensorfmt.errors import find_stack_level, reword_for_command
+from xr_tensorfmt.errors import find_stack_level
 
 
 @pytest.mark.parametrize("kind", [TensorFormatError, SourceChangedError])
@@ -32,10 +32,3 @@ def test_code_that_runs_by_exec_without_module_name_is_caller() -> None:
     namespace: dict = {"find_stack_level": find_stack_level}
     exec("level = find_stack_level()", namespace)
     assert namespace["level"] == 1
-
-
-def test_words_for_command_are_kept_when_pickled() -> None:
-    error = reword_for_command(ValueError("a; call b()"), "call b()", "pass --b")
-    copy = pickle.loads(pickle.dumps(error))
-    assert str(copy) == "a; call b()"
-    assert copy.command_words == ("call b()", "pass --b")

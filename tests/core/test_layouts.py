@@ -110,7 +110,9 @@ def test_many_tensors_are_read_in_any_order(window: int, monkeypatch: pytest.Mon
     layouts.insert(3, Transposed(Dense((2, 3), elements[0], 50), (1, 0)))
     tensors = [Tensor(str(i), (), layout) for i, layout in enumerate(layouts)]
     actual = {}
-    for names, start, (first, second) in read_blocks((source, tensors), (source, tensors)):
+    for names, start, (first, second) in read_blocks(
+        [source] * 2, zip(tensors, tensors, strict=True)
+    ):
         assert not any(start)
         np.testing.assert_array_equal(first, second)
         actual |= dict(zip(names, first, strict=True))
@@ -128,3 +130,12 @@ def test_a_column_of_long_rows_is_one_batch() -> None:
     dense = Dense((2000, 5_000_000), DOUBLE, 0)
     column = Selection(dense.shape, (range(2000), range(100, 108)))
     assert dense.batch_size(column, 8 << 20) >= column.size
+
+
+def test_runs_with_short_gaps_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of the runs of every second element would be larger than the values."""
+    values = np.arange(1000.0)
+    dense = Dense(values.shape, DOUBLE, 0)
+    monkeypatch.setattr(Dense, "locate", pytest.fail)
+    actual = read(dense, Memory(values.tobytes()), Selection(dense.shape, (range(1, 1000, 2),)))
+    np.testing.assert_array_equal(actual, values[1::2])

@@ -112,7 +112,7 @@ def test_explicit_chunks_do_not_warn_about_stored_chunks(tmp_path: Path, order: 
 def test_each_chunk_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     content = tf.make_0_9(make_values())
     source = RecordingSource(content)
-    monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_: source)
+    monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_: (source, b""))
     tensor = xr.open_dataset(
         io.BytesIO(content), engine="tensorfmt", chunks={}, chunk_bytes=MIB
     ).tensor

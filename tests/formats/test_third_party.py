@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+import xarray as xr
 
 from tests.paths import ROOT
 from tests.processes import run_python
@@ -248,8 +249,7 @@ def test_options_of_another_package_work_and_unknown_keywords_raise(grid: Path) 
     )
     command = ("-m", "xr_tensorfmt", "convert", "a.grid", "b.zarr", "--open-option")
     run(grid, *command, "axes=2")
-    printed = "import xarray; print(*xarray.open_zarr('b.zarr').sizes)"
-    assert run(grid, "-c", printed).split() == ["2_0", "2_1"]
+    assert list(xr.open_zarr(grid / "b.zarr").sizes) == ["2_0", "2_1"]
 
 
 OPEN = """
@@ -280,29 +280,13 @@ BROKEN = {
         "contract_version is 2, expected 1",
     ),
     "it does not read": (MODULE.replace("def read", "def other"), "abstract"),
-    "it has the name of another": (MODULE.replace('"grid"', '"mag"'), "name is 'mag', expected"),
+    "it has the name of another": (
+        MODULE.replace('"grid"', '"mag"'),
+        "name is 'mag', which another",
+    ),
     "it has no name": (MODULE.replace('name = "grid"', ""), "no attribute 'name'"),
-    "its suffix has no dot": (MODULE.replace('".grid"', '"mag"'), "suffixes is"),
-    "its suffixes are a str": (MODULE.replace('(".grid",)', '".grid"'), "suffixes is"),
-    "its magic number is empty": (MODULE.replace('b"GRID"', 'b""'), "magics is"),
-    "its magic number is a str": (MODULE.replace('b"GRID"', '"GRID"'), "magics is"),
-    "it has an unknown option": (MODULE.replace('"name", ', '"names", '), "open_options is"),
-    "its write options are a set": (declare("write_options = {'a'}"), "write_options is"),
-    "its write options have choices": (
-        declare("write_options = {'a': (1, 2)}"),
-        "write_options is {'a': (1, 2)}, expected a mapping to Option",
-    ),
-    "its read options are names": (declare("read_options = ('a',)"), "read_options is ('a',)"),
-    "its read options have texts": (declare("read_options = {'a': 'b'}"), "read_options is"),
-    "its patterns are a str": (
-        declare("directory_patterns = '*.grid'"),
-        "directory_patterns is '*.grid', expected a tuple of str",
-    ),
-    "its patterns are bytes": (
-        declare("directory_patterns = (b'*.grid',)"),
-        "directory_patterns is",
-    ),
-    "it finds no suffix": (declare("def find_suffix(self, path): return None"), "find_suffix is"),
+    "its suffixes are bytes": (MODULE.replace('(".grid",)', '(b".grid",)'), "must be str"),
+    "it finds no suffix": (declare("def find_suffix(self, path): return None"), "NoneType"),
     "it cannot find a suffix": (declare("find_suffix = ''"), "not callable"),
     "it cannot be compared": (
         MODULE.replace("    def read", "    def match(self, reader): 1 / 0\n\n    def read", 1),

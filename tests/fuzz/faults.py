@@ -57,7 +57,7 @@ FAULTS = (
         "_read_descriptor", " or key >= len(keys)", "",
     ),
     Fault(
-        "lengths that are no numbers", "mag", "formats._shared.keyed", "StoredTensor.from_document",
+        "lengths that are no numbers", "mag", "formats._shared.keyed", "StoredTensors.parse",
         " or not all(map(is_count, shape))", "",
     ),
     Fault(
@@ -71,7 +71,7 @@ FAULTS = (
     ),
     Fault(
         "offsets that are no numbers", "safetensors", "formats.safetensors.read", "_unpack",
-        "not is_count(first) or not is_count(stop)", "False",
+        "type(first) is not int or type(stop) is not int", "False",
     ),
     Fault(
         "a value of YAML of another type", "cc4s", "core.fields", "Fields.get",

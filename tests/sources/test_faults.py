@@ -390,15 +390,11 @@ threading.Thread(target=interrupt, daemon=True).start()
 READER = (
     WAITER
     + """
-import asyncio
+import asyncio, pickle
 import dask, xarray as xr
-from tests import fault_server
 
-class Server:
-    url = sys.argv[1]
-
-url, how = getattr(fault_server, sys.argv[2])(Server, "bucket/t.bin")
-if sys.argv[3] == "pool":
+url, how = pickle.loads(bytes.fromhex(sys.argv[1]))
+if sys.argv[2] == "pool":
     dask.config.set(scheduler="threads", num_workers=3)
 """
 )
@@ -410,13 +406,14 @@ if sys.argv[3] == "pool":
     [*((reader, use_http) for reader in READERS), *(("threads", way) for way in WAYS[1:])],
 )
 def test_interrupt_ends_process(server: FaultServer, way: Way, reader: str, tmp_path: Path) -> None:
-    skip_if_unsupported(way(server, NAME)[1])
+    url, how = way(server, NAME)
+    skip_if_unsupported(how)
     script = tmp_path / "script.py"
     script.write_text(READER + READERS[reader])
     # Reads after opening stall.
     server.faults += [lambda _: True] * 2
     server.always = faults.silent
-    end_by_interrupt(server, 3, script, server.url, way.__name__, reader)
+    end_by_interrupt(server, 3, script, pickle.dumps((url, how)).hex(), reader)
 
 
 def end_by_interrupt(server: FaultServer, count: int, *arguments: object) -> str:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ import xarray as xr
 from dask.base import tokenize
 
 from tests.recording import RecordingSource
+from xr_tensorfmt import to_file
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.extents import Extents
@@ -169,17 +169,18 @@ def test_columns_are_copied_from_a_map(path: Path, monkeypatch: pytest.MonkeyPat
     assert find_owner(values) is None
 
 
-def test_opening_reads_the_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    np.save(tmp_path / "a.npy", np.zeros((3, 2000)))
-    reads, fill = [], LocalFile._fill
-
-    def record(self: LocalFile, *arguments: Any) -> None:
-        reads.append(arguments[1])
-        fill(self, *arguments)
-
-    monkeypatch.setattr(LocalFile, "_fill", record)
-    xr.open_dataset(tmp_path / "a.npy", engine="tensorfmt")
-    assert reads == [0]
+@pytest.mark.parametrize("suffix", ["npy", "safetensors", "tens", "mag"])
+def test_small_local_file_is_opened_once(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / f"a.{suffix}")
+    dims = ("dim_0", "dim_1")
+    to_file(xr.DataArray(np.eye(3, dtype="f4"), dims=dims, name="tensor"), path, drop=["name"])
+    opened, reads = [], []
+    monkeypatch.setattr(LocalFile, "_fill", lambda *args: reads.append(args))
+    monkeypatch.setattr(os, "open", lambda *args, call=os.open: opened.append(args) or call(*args))
+    xr.open_dataset(path, engine="tensorfmt")
+    assert (len(opened), reads) == (1, [])
 
 
 @pytest.mark.parametrize("io", ["auto", "mmap", "read"])
@@ -314,7 +315,7 @@ def test_folder_raises(tmp_path: Path) -> None:
     "make", [bytes, bytearray, memoryview, lambda c: np.frombuffer(c, "<f8").data]
 )
 def test_bytes_of_any_kind_are_source(make) -> None:
-    source = open_source(make(CONTENT))
+    source, _ = open_source(make(CONTENT))
     assert isinstance(source, Memory)
     assert source.read(Extents.single(10, 30)).tobytes() == CONTENT[10:30]
     assert source.name == "<1048576 bytes in memory>"
@@ -343,11 +344,11 @@ def test_bytes_are_never_written_to() -> None:
 
 def test_file_object_is_source(path: Path) -> None:
     with path.open("rb") as file:
-        source = open_source(file)
+        source, _ = open_source(file)
         assert isinstance(source, FileObject)
         assert source.read(Extents.single(10, 30)).tobytes() == CONTENT[10:30]
         assert source.name == str(path)
-    assert open_source(io.BytesIO(CONTENT)).name == "<BytesIO>"
+    assert open_source(io.BytesIO(CONTENT))[0].name == "<BytesIO>"
 
 
 def test_file_object_that_gives_less_at_once_is_read_to_end() -> None:

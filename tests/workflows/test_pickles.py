@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -17,24 +16,28 @@ from tests.processes import run_python
 from tests.workflows.formats import WRITABLE, make_array, open_array, write
 from xr_tensorfmt import to_file
 
+UNPICKLE = """
+import pickle, sys
+sys.modules['xr_tensorfmt'] = None
+for path in sys.argv[1:]:
+    with open(path, 'rb') as file:
+        ds = pickle.load(file)
+    assert ds['values'].sum() == 15, path
+    ds.close()
+"""
 
-@pytest.mark.parametrize("name", WRITABLE)
-def test_loaded_values_are_unpickled_without_the_package(tmp_path: Path, name: str) -> None:
-    encoding = {"dtype": "bfloat16"} if name in ("mag", "safetensors", "vespa") else None
-    array = make_array(shape=(2, 3))
-    path = write(array, tmp_path, name, **({"encoding": encoding} if encoding else {}))
-    ds = open_array(path, chunk_bytes=8).load().to_dataset(name="values")
-    (tmp_path / "a.pickle").write_bytes(pickle.dumps(ds))
-    run_python(
-        "-c",
-        "import pickle, sys\n"
-        "sys.modules['xr_tensorfmt'] = None\n"
-        f"with open({os.fspath(tmp_path / 'a.pickle')!r}, 'rb') as file:\n"
-        "    ds = pickle.load(file)\n"
-        "assert ds['values'].sum() == 15\n"
-        "ds.close()\n",
-    )
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(ds))["values"], array)
+
+def test_loaded_values_are_unpickled_without_the_package(tmp_path: Path) -> None:
+    paths = []
+    for (name,) in (parameter.values for parameter in WRITABLE):
+        encoding = {"dtype": "bfloat16"} if name in ("mag", "safetensors", "vespa") else None
+        array = make_array(shape=(2, 3))
+        path = write(array, tmp_path, name, **({"encoding": encoding} if encoding else {}))
+        ds = open_array(path, chunk_bytes=8).load().to_dataset(name="values")
+        paths.append(tmp_path / f"{name}.pickle")
+        paths[-1].write_bytes(pickle.dumps(ds))
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(ds))["values"], array)
+    run_python("-c", UNPICKLE, *paths)
 
 
 @pytest.mark.parametrize("copy", [copy.deepcopy, lambda ds: pickle.loads(pickle.dumps(ds))])

@@ -666,3 +666,21 @@ def test_times_that_do_not_fit_the_units_of_the_file_raise(
     part = xr.Dataset({"t": ("x", np.array([time], "M8[ns]"))})
     words = "as int.*days since.*change the values, or rewrite the whole file"
     check_refused(part, file, {"x": slice(1)}, words)
+
+
+@pytest.mark.parametrize("changed", ["a.safetensors.index.json", "a-00002-of-00002.safetensors"])
+def test_headers_of_sibling_files_are_compared_before_each_task_writes(
+    tmp_path: Path, changed: str
+) -> None:
+    index = tmp_path / "a.safetensors.index.json"
+    values = {name: (f"{name}_dim_0", np.arange(64.0)) for name in ("v", "w")}
+    to_file(xr.Dataset(values), index, max_shard_bytes=512)
+    part = load(index)[["w"]].isel(w_dim_0=slice(1)) + 1
+    task = to_file(part, index, region={"w_dim_0": slice(1)}, compute=False)
+    content = (tmp_path / changed).read_bytes()
+    assert content.count(b'"w"') == 1
+    with (tmp_path / changed).open("r+b") as stream:  # keeps the inode
+        stream.write(content.replace(b'"w"', b'"x"'))
+    with pytest.raises(SourceChangedError, match="replaced"):
+        task.compute()
+    assert (tmp_path / changed).read_bytes() == content.replace(b'"w"', b'"x"')

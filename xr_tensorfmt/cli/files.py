@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -229,33 +229,51 @@ def list_tensors(opened: OpenedFile) -> dict[str, Tensor]:
     return {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
 
 
-def read_blocks(
-    *files: tuple[Source, Sequence[Tensor]],
-) -> Iterator[tuple[Sequence[str], Sequence[int], list[Array]]]:
-    """Read tensors with the same shapes in all files, chunk by chunk, and small ones together.
+_Row = tuple[Tensor, ...]
+_Block = tuple[Sequence[str], Sequence[int], list[Array]]
+
+
+def read_blocks(sources: Sequence[Source], rows: Iterable[_Row]) -> Iterator[_Block]:
+    """Read rows of tensors, one of each file, chunk by chunk, and small ones together.
 
     Yield the names of tensors, the first index of their chunk, and the values in each file, with a
     new first axis for the tensors.
     """
-    windows = defaultdict[Any, list[Sequence[Any]]](list)
-    stored = [[(x.source or source, x.layout) for x in tensors] for source, tensors in files]
-    for tensor, *copies in zip(files[0][1], *stored, strict=True):
-        layout: Any = tensor.layout
-        if all(isinstance(x, Dense) and 0 < x.stop - x.offset <= BATCH_BYTES for _, x in copies):
-            sources = tuple(id(source) for source, _ in copies)
-            windows[sources, layout.offset // DEFAULT_CHUNK_BYTES].append((tensor.name, *copies))
-            continue
-        for block in iterate_selections(layout, DEFAULT_CHUNK_BYTES):
-            start = [int(indices[0]) for indices in block.indices]
-            values = [read(x, source, block)[np.newaxis] for source, x in copies]
-            yield [tensor.name], start, values
+    groups = defaultdict[Any, list[_Row]](list)
+    for row in rows:
+        groups[tuple(map(find_stack, row))].append(row)
+    windows = defaultdict[Any, list[list[_Row]]](list)
+    for stacks, group in groups.items():
+        layouts = [tensor.layout for tensor in group[0]]
+        if all(isinstance(x, Dense) and 0 < x.stop - x.offset <= BATCH_BYTES for x in layouts):
+            windows[stacks[0][0], *(stack[1] for stack in stacks)].append(group)
+        else:
+            for row in group:
+                yield from _read_chunks(sources, row)
     for window in windows.values():
-        names, *columns = zip(*window, strict=True)
-        groups = defaultdict[Any, list[int]](list)
-        for position, row in enumerate(zip(*columns, strict=True)):
-            groups[tuple((x.lengths, x.element) for _, x in row)].append(position)
-        stacks = (
-            read_stacks(column[0][0], [x for _, x in column], groups.values()) for column in columns
-        )
-        for group, *values in zip(groups.values(), *stacks, strict=True):
-            yield [names[i] for i in group], [0] * (values[0].ndim - 1), values
+        columns: Any = zip(*(zip(*group, strict=True) for group in window), strict=True)
+        stacks = [
+            read_stacks(column[0][0].source or source, [[x.layout for x in y] for y in column])
+            for source, column in zip(sources, columns, strict=True)
+        ]
+        for group, *values in zip(window, *stacks, strict=True):
+            yield [row[0].name for row in group], [0] * (values[0].ndim - 1), values
+
+
+def find_stack(tensor: Tensor) -> tuple[Any, ...]:
+    """Return window, file, shape and element. Small tensors that share them are a stack."""
+    layout = tensor.layout
+    if isinstance(layout, Dense):
+        window = layout.offset // DEFAULT_CHUNK_BYTES
+        return window, id(tensor.source), layout.lengths, id(layout.element)
+    return (id(layout),)
+
+
+def _read_chunks(sources: Sequence[Source], row: _Row) -> Iterator[_Block]:
+    """Read a tensor of each file."""
+    for block in iterate_selections(row[0].layout, DEFAULT_CHUNK_BYTES):
+        values = [
+            read(tensor.layout, tensor.source or source, block)[np.newaxis]
+            for source, tensor in zip(sources, row, strict=True)
+        ]
+        yield [row[0].name], [int(indices[0]) for indices in block.indices], values

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from itertools import repeat
+from itertools import chain, repeat
 from math import isfinite, prod
+from operator import add
 from typing import Any, BinaryIO
 
 import click
 import numpy as np
 
-from xr_tensorfmt.cli.files import OpenedFile, list_tensors, read_blocks
+from xr_tensorfmt.cli.files import OpenedFile, find_stack, list_tensors, read_blocks
 from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
     add_source_options,
@@ -27,6 +28,7 @@ from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, count_chunks
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Array, StoredDtype
 from xr_tensorfmt.core.extents import format_size
+from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
@@ -38,6 +40,8 @@ from xr_tensorfmt.formats.recognition import choose_format, open_header
 from xr_tensorfmt.writing.conversion import is_numeric
 
 _MAX_CHARACTERS, _MAX_WIDTH = 72, 80
+_DESCRIBED = "format", "version", "dtype"  # keys of an encoding that the document has elsewhere
+_PLAIN = frozenset({str, int, bool, type(None)})
 # Properties of a file that are shown like attributes. --json has all of them.
 _SHOWN_PROPERTIES = "matrix_type", "properties", "cached", "symmetries", "skipped_chunks"
 
@@ -90,12 +94,13 @@ def info(files: tuple[str, ...], as_json: bool, stats: bool, **options: Any) -> 
 
 def _build_document(source: Source, container: Container, format: str) -> dict[str, Any]:
     # If the file has no encoding, use the encoding of its variable.
-    encodings = (container.encoding, *(tensor.encoding for tensor in container.tensors))
+    encodings = chain([container.encoding], (tensor.encoding for tensor in container.tensors))
     encoding: Any = next((e["tensorfmt"] for e in encodings if "tensorfmt" in e), {})
     directory = source.name[: source.name.rfind("/") + 1]
     siblings = dict.fromkeys(end.source.name for end in container.ends if end.source is not source)
+    kinds: dict[Any, dict[str, Any]] = {}
     variables, coordinates = (
-        {tensor.name: _describe_tensor(tensor, not siblings) for tensor in tensors}
+        {tensor.name: _describe_tensor(tensor, kinds, not siblings) for tensor in tensors}
         for tensors in (container.tensors, container.coordinates)
     )
     return {
@@ -124,26 +129,37 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
     }
 
 
-def _describe_tensor(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
-    layout, encoding = tensor.layout, tensor.encoding.get("tensorfmt", {})
+def _describe_tensor(
+    tensor: Tensor, kinds: dict[Any, dict[str, Any]], in_this_file: bool
+) -> dict[str, Any]:
+    """Describe a tensor. `kinds` has the descriptions of shapes and dtypes, which repeat."""
+    encoding = tensor.encoding.get("tensorfmt", {})
     offset = encoding.get("offset") if in_this_file else None
-    chunk = layout.chunk_shape(DEFAULT_CHUNK_BYTES)
-    dtype = tensor.encoding.get("dtype", layout.dtype)
-    size = prod(layout.shape) * layout.dtype.itemsize
-    if isinstance(dtype, StoredDtype) and size:  # such as bfloat16; no bytes: in other files
-        size = layout.locate(Selection.everything(layout.shape)).nbytes or size
+    kind = *find_stack(tensor), id(tensor.encoding.get("dtype"))
+    if kind not in kinds:
+        kinds[kind] = _describe_layout(tensor.layout, tensor.encoding.get("dtype"))
     return {
-        "dims": list(tensor.dims),
-        "shape": list(layout.shape),
-        "dtype": format_dtype(layout.dtype),
-        "stored": format_dtype(dtype),
-        "size": size,
+        "dims": tensor.dims,
+        **kinds[kind],
         "offset": offset,
         "on_page": None if offset is None else offset % PAGE == 0,
-        "chunk": list(chunk),
-        "chunks": count_chunks(layout.shape, chunk),
         "attrs": to_plain(tensor.attrs),
-        "encoding": to_plain(encoding),
+        "encoding": {x: to_plain(y) for x, y in encoding.items() if x not in _DESCRIBED},
+    }
+
+
+def _describe_layout(layout: Layout, stored: Any) -> dict[str, Any]:
+    chunk = layout.chunk_shape(DEFAULT_CHUNK_BYTES)
+    size = prod(layout.shape) * layout.dtype.itemsize
+    if isinstance(stored, StoredDtype) and size:  # such as bfloat16; no bytes: in other files
+        size = layout.locate(Selection.everything(layout.shape)).nbytes or size
+    return {
+        "shape": layout.shape,
+        "dtype": format_dtype(layout.dtype),
+        "stored": format_dtype(layout.dtype if stored is None else stored),
+        "size": size,
+        "chunk": chunk,
+        "chunks": count_chunks(layout.shape, chunk),
     }
 
 
@@ -159,14 +175,15 @@ def format_dtype(dtype: np.dtype[Any] | StoredDtype) -> str:
 
 def to_plain(value: Any) -> Any:
     """Convert a value to JSON for display, with loss."""
-    if isinstance(value, str | int | None) or (type(value) is float and isfinite(value)):
+    kind = type(value)
+    if kind in _PLAIN or (kind is float and isfinite(value)):
         return value
+    if isinstance(value, (dict, Mapping)):  # most are a dict
+        return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         return to_plain(value.tolist())
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in value.items()}
     return str(value)
 
 
@@ -210,7 +227,7 @@ def _describe_variables(variables: Mapping[str, Mapping[str, Any]]) -> Iterator[
 
 
 def _format_cells(name: str, variable: Mapping[str, Any]) -> tuple[str, ...]:
-    dtype, dims = variable["dtype"], variable["dims"]
+    dtype, dims = variable["dtype"], list(variable["dims"])
     stored = variable["stored"].removeprefix(f"{dtype}, ")
     axes = range(len(dims))
     has_default_dims = dims in ([f"{name}_dim_{axis}" for axis in axes], [f"dim_{a}" for a in axes])
@@ -242,37 +259,35 @@ def compute_statistics(opened: OpenedFile) -> Iterator[tuple[str, dict[str, Any]
     Complex numbers are ordered by their absolute values.
     """
     tensors = list_tensors(opened)
-    numeric = [tensor for tensor in tensors.values() if is_numeric(tensor.layout.dtype)]
-    parts: dict[str, list[tuple[Any, ...]]] = {tensor.name: [] for tensor in numeric}
-    for names, _, (values,) in read_blocks((opened[0], numeric)):
+    numeric = {name: x for name, x in tensors.items() if is_numeric(x.layout.dtype)}
+    found: dict[str, tuple[Any, ...]] = {}
+    for names, _, (values,) in read_blocks([opened[0]], zip(numeric.values(), strict=True)):
         for name, part in zip(names, _summarize(values), strict=True):
-            parts[name].append(part)
-    for name in tensors:
-        yield name, _merge(parts[name]) if name in parts else None
+            found[name] = _merge(found[name], part) if name in found else part
+    yield from dict.fromkeys(tensors.keys() - numeric.keys()).items()
+    for name in numeric:
+        low, high, total, size, nan, zeros = found.get(name, (None, None, None, 0, 0, 0))
+        mean = total / (size - nan) if size > nan else np.nan if size else None
+        yield name, {"min": low, "max": high, "mean": mean, "nan": nan, "zeros": zeros}
 
 
 def _summarize(values: Array) -> Iterator[tuple[Any, ...]]:
-    """Yield minimum, maximum and sum along the first axis, and the numbers of values and zeros."""
+    """Yield minimum, maximum, sum, and numbers of values, NaN and zeros along the first axis."""
     rows = values.reshape(len(values), -1)
     is_nan = rows != rows
-    nan = list(map(np.count_nonzero, is_nan))
-    zeros = [row.size - np.count_nonzero(row) for row in rows]
+    nan = np.count_nonzero(is_nan, axis=1)
+    zeros = rows.shape[1] - np.count_nonzero(rows, axis=1)
     is_complex = values.dtype.kind == "c"
     ordered = np.abs(rows) if is_complex else rows
     dtype = np.complex128 if is_complex else np.float64
-    total = rows.sum(axis=1, dtype=dtype, where=~is_nan if any(nan) else True)
+    total = rows.sum(axis=1, dtype=dtype, where=~is_nan if nan.any() else True)
     bounds = np.fmin.reduce(ordered, axis=1), np.fmax.reduce(ordered, axis=1)
-    numbers = (column.tolist() for column in (*bounds, total))
-    return zip(*numbers, repeat(rows.shape[1]), nan, zeros)  # `repeat` has no end
+    low, high, total, nan, zeros = (x.tolist() for x in (*bounds, total, nan, zeros))
+    return zip(low, high, total, repeat(rows.shape[1]), nan, zeros)  # `repeat` has no end
 
 
-def _merge(parts: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    """Return the statistics of a variable from those of its blocks."""
-    if not parts:
-        return {"min": None, "max": None, "mean": None, "nan": 0, "zeros": 0}
-    minima, maxima, *sums = zip(*parts, strict=True)
-    total, size, nan, zeros = map(sum, sums)
-    mean = total / (size - nan) if size > nan else np.nan
-    low = min(minima, key=lambda bound: (bound != bound, bound))  # NaN is the last
-    high = max(maxima, key=lambda bound: (bound == bound, bound))
-    return {"min": low, "max": high, "mean": mean, "nan": nan, "zeros": zeros}
+def _merge(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the summary of the values of both."""
+    low = min(first[0], second[0], key=lambda bound: (bound != bound, bound))  # NaN is the last
+    high = max(first[1], second[1], key=lambda bound: (bound == bound, bound))
+    return low, high, *map(add, first[2:], second[2:])

@@ -56,7 +56,7 @@ def format_option(*flags: str, names: Collection[str], help: str) -> Callable[[F
 def describe_options(options: Mapping[str, Option]) -> Iterator[tuple[str, str]]:
     """Yield the name with the allowed values, and the description, of every option of a format."""
     for name, option in options.items():
-        values = "|".join(map(str, option.choices)) or "VALUE"
+        values = "|".join(option.choices) or "VALUE"
         yield f"{name}={values}", option.description
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ _LONG_GAP = 16 << 10
 _MAX_SPAN_RATIO = 8
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # as for `Tensor`
 class Dense(WritableLayout):
     """A contiguous row-major array of `lengths` (slowest first) at a byte offset."""
 
@@ -61,7 +61,8 @@ class Dense(WritableLayout):
 
     @property
     def _strides(self) -> list[int]:
-        return [self._item * stride for stride in compute_row_major_strides(self.shape)]
+        item = self._item
+        return [item * stride for stride in compute_row_major_strides(self.lengths)]
 
     def locate(self, selection: Selection) -> Extents:
         """Return one range per run of consecutive elements."""
@@ -69,12 +70,9 @@ class Dense(WritableLayout):
             return Extents.single(self.offset, self.stop)
         return selection.runs(self._item, self.offset)
 
-    def locate_span(self, selection: Selection, max_gap: float = inf) -> Extents | None:
+    def locate_span(self, selection: Selection) -> Extents | None:
         """Return the range from the first to the last run of a strided selection."""
-        gaps = selection.run_count - 1
-        if not (gaps and selection.is_strided):
-            return None
-        if (selection.span - selection.size) * self._item > gaps * max_gap:
+        if selection.run_count == 1 or not selection.is_strided:
             return None
         indices = zip(selection.indices, self._strides, strict=True)
         start = self.offset + sum(axis[0] * stride for axis, stride in indices)
@@ -96,15 +94,14 @@ class Dense(WritableLayout):
 
     def batch_size(self, selection: Selection, max_bytes: int) -> int:
         """Limit the memory of ranges, conversions and gaps."""
-        size = selection.size
-        is_native = self.element.is_native
-        if is_native and selection.is_strided and selection.span <= 2 * size:
-            return size  # the values can be a view
+        size, is_native = selection.size, self.element.is_native
+        if is_native and selection.is_compact:
+            return size
         limit = max_bytes // max(self._item, self.dtype.itemsize)
         sizes = [MAX_RUNS * size // selection.run_count]
         if not is_native:
             sizes.append(limit)
-        if self.locate_span(selection, _LONG_GAP) is not None:
+        if selection.is_strided and selection.mean_gap * self._item <= _LONG_GAP:
             sizes.append(_MAX_SPAN_RATIO * limit * size // selection.span)
         return min(sizes)
 

@@ -99,7 +99,7 @@ class Element(ABC):
         """Whether the stored bytes equal the bytes of the values."""
         return False
 
-    @property
+    @cached_property
     def encoding(self) -> np.dtype[Any] | StoredDtype:
         """The stored dtype, for ``encoding["dtype"]``."""
         return StoredDtype(self.name, self.dtype)
@@ -144,7 +144,7 @@ class Plain(Element):
         """The dtype in native byte order."""
         return self.file_dtype.newbyteorder("=")
 
-    @property
+    @cached_property
     def encoding(self) -> np.dtype[Any]:
         """The dtype with the byte order of the file."""
         return self.file_dtype

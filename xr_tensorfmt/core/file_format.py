@@ -16,7 +16,7 @@ from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.errors import did_you_mean
+from xr_tensorfmt.errors import build_choice_error
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
@@ -44,23 +44,14 @@ class Option:
     """A keyword of a format: a line for the help, and allowed values unless any is allowed."""
 
     description: str
-    choices: tuple[Any, ...] = ()
+    choices: tuple[str, ...] = ()
 
     def normalize(self, name: str, value: Any) -> Any:
-        """Return the choice that equals a value (``1`` equals ``"1"``), or raise ValueError."""
-        choices = {_to_comparable(choice): choice for choice in self.choices}
-        comparable = _to_comparable(value)
-        if choices and comparable not in choices:
-            hint = did_you_mean(value, self.choices)
-            allowed = ", ".join(map(repr, self.choices))
-            raise ValueError(f"{name}={value!r}{hint} is not one of {allowed}")
-        return choices.get(comparable, value)
-
-
-def _to_comparable(value: Any) -> float | str:
-    try:
-        return str(value) if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+        """Return a value, or the choice that equals ``str(value)``. Raise ValueError for others."""
+        if not self.choices:
+            return value
+        if str(value) not in self.choices:
+            raise build_choice_error(name, value, self.choices)
         return str(value)
 
 
@@ -112,6 +103,8 @@ class Format(ABC):
     def find_suffix(self, path: str) -> str:
         """Return the longest of ``suffixes`` that a path or URL ends with, or an empty string."""
         path = path.casefold()
+        if not path.endswith(self.suffixes):
+            return ""
         fitting = [x for x in self.suffixes if path.endswith(x) and os.path.basename(path) != x]
         return max(fitting, key=len, default="")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from struct import Struct
@@ -94,15 +94,16 @@ class HeaderReader:
 
 @dataclass
 class Cursor:
-    """Reads consecutive header fields, from `offset` on."""
+    """Reads consecutive header fields, from `offset` on. Errors are about the last field."""
 
     reader: HeaderReader
     offset: int
+    _last: int = field(default=0, init=False)
 
     def take(self, length: int, field: str) -> bytes:
         """Return the next bytes. Raises like `HeaderReader.read_field`."""
         taken = self.reader.read_field(self.offset, length, field)
-        self.offset += length
+        self._last, self.offset = self.offset, self.offset + length
         return taken
 
     def unpack(self, record: Struct, field: str) -> tuple[Any, ...]:
@@ -114,14 +115,13 @@ class Cursor:
         field = f"the marker {marker.decode()}"
         actual = self.take(len(marker), field)
         if actual != marker:
-            hint, back = "the file is corrupt", len(marker)
-            raise self.error(field, repr(actual), repr(marker), hint, back=back)
+            raise self.error(field, repr(actual), repr(marker), "the file is corrupt")
 
     def error(
-        self, field: str, actual: object, expected: str, hint: str, *, back: int = 0
+        self, field: str, actual: object, expected: str, hint: str, *, skip: int = 0
     ) -> TensorFormatError:
-        """Create an error about the field that begins `back` bytes before the next field."""
-        return self.reader.error(field, actual, expected, hint, self.offset - back)
+        """Create an error about the last field, or the part of it after `skip` bytes."""
+        return self.reader.error(field, actual, expected, hint, self._last + skip)
 
 
 MAX_DIMENSIONS = 31

@@ -180,7 +180,7 @@ def _plan_points(
         return Selection(layout.shape, tuple(indices[axis] for axis in range(rank)))
 
     def expand_points(batch: slice) -> Points:
-        mesh = np.ix_(*outer.index_arrays)
+        mesh = outer.mesh
         indices = dict(zip(entries, mesh, strict=True))
         column = (-1, *(1,) * len(mesh))
         indices |= {axis: line[batch].reshape(column) for axis, line in points.items()}

@@ -21,6 +21,7 @@ MAX_VALUES = 4 << 20
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _MARKS = ",:[{"
+_NESTED = frozenset({dict, list})
 _TOO_DEEP = f"lists or objects that are nested deeper than {MAX_NESTED} levels"
 
 
@@ -31,7 +32,7 @@ class RefusedJSONError(ValueError):
 def parse_json(text: str) -> Any:
     """Parse JSON as `json.loads` does. Raise ValueError if it is invalid or refused."""
     # Count the marks before values before they take memory, at first also those in strings.
-    if sum(map(text.count, _MARKS)) > MAX_VALUES:
+    if len(text) > MAX_VALUES and sum(map(text.count, _MARKS)) > MAX_VALUES:
         count = sum(map(_STRING.sub("", text).count, _MARKS))
         if count > MAX_VALUES:
             raise RefusedJSONError(f"{count} values, more than {MAX_VALUES}")
@@ -57,8 +58,8 @@ def _is_too_deep(value: Any) -> bool:
     """Return whether a value is nested too deep, without recursion."""
     level = [value]
     for _ in range(MAX_NESTED + 1):
-        parents = [v.values() if type(v) is dict else v for v in level]
-        level = [child for parent in parents for child in parent if type(child) in (dict, list)]
+        parents = (v.values() if type(v) is dict else v for v in level)
+        level = [child for parent in parents for child in parent if type(child) in _NESTED]
         if not level:
             return False
     return True

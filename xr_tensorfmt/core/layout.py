@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
@@ -62,16 +61,8 @@ class Layout(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} does not decode bytes itself")
 
-    def locate_span(self, selection: Selection, max_gap: float = inf) -> Extents | None:
-        """Return one range with all runs, or None if the gaps are longer on average.
-
-        Parameters
-        ----------
-        selection : Selection
-            The elements. `decode` takes the whole range and skips the gaps.
-        max_gap : float
-            Bytes between two runs, on average.
-        """
+    def locate_span(self, selection: Selection) -> Extents | None:
+        """Return one range with all runs, if there are several and `decode` can skip the gaps."""
         return None
 
     @property

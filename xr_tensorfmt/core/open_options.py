@@ -9,7 +9,7 @@ from math import inf
 from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import TensorFormatError, build_choice_error
 
 MAX_FILLED_ELEMENTS = 1 << 40
 """Limit on the elements of a tensor that opens dense although the file stores few of them."""
@@ -107,13 +107,10 @@ class OpenOptions:
         """Raise an error if a value is invalid."""
         if not isinstance(self.name, str) or not self.name:
             raise TypeError(f"name={self.name!r} must be a non-empty str such as 'tensor'")
-        for keyword, value, allowed in (
-            ("sparse", self.sparse, _SPARSE),
-            ("text_errors", self.text_errors, _TEXT_ERRORS),
-        ):
-            if value not in allowed:
-                words = ", ".join(map(repr, allowed))
-                raise ValueError(f"{keyword}={value!r} is not one of {words}")
+        if self.sparse not in _SPARSE:
+            raise build_choice_error("sparse", self.sparse, _SPARSE)
+        if self.text_errors not in _TEXT_ERRORS:
+            raise build_choice_error("text_errors", self.text_errors, _TEXT_ERRORS)
         if not isinstance(self.fill_value, Real | None):
             raise TypeError(f"fill_value={self.fill_value!r} is not a real number")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -41,24 +41,21 @@ def read(layout: Layout, source: Source, selection: Selection) -> Array:
     return _read_stored(layout, source, selection)
 
 
-def read_stacks(
-    source: Source, layouts: Sequence[Dense], groups: Iterable[Sequence[int]]
-) -> Iterator[Array]:
-    """Read whole tensors with few requests, and yield groups of one shape and element as arrays."""
-    starts, stops = np.array([(layout.offset, layout.stop) for layout in layouts]).T
-    extents = Extents.union([Extents(starts, stops - starts)])
+def read_stacks(source: Source, groups: Sequence[Sequence[Dense]]) -> Iterator[Array]:
+    """Read whole tensors with few requests. Yield each group, of one shape and element, at once."""
+    starts = [np.array([layout.offset for layout in group]) for group in groups]
+    sizes = [group[0].stop - group[0].offset for group in groups]
+    extents = Extents.union(list(map(Extents.uniform, starts, sizes)))
     shifts = np.cumsum(extents.lengths) - extents.lengths - extents.starts
-    firsts = starts + shifts[np.searchsorted(extents.starts, starts, side="right") - 1]
     packed = source.read(extents)
-    for group in groups:
-        first = layouts[group[0]]
-        stack = Dense((len(group), *first.lengths), first.element, 0)
-        rows = gather_uniform(packed, firsts[group], first.stop - first.offset)
+    for group, firsts, size in zip(groups, starts, sizes, strict=True):
+        stack = Dense((len(group), *group[0].lengths), group[0].element, 0)
+        positions = firsts + shifts[np.searchsorted(extents.starts, firsts, side="right") - 1]
+        rows = gather_uniform(packed, positions, size)
         try:
             yield stack.decode(rows, Selection.everything(stack.shape))
         except ElementError:  # the error of a single tensor names its offset
-            parts = [layouts[position] for position in group]
-            yield np.stack([read(x, source, Selection.everything(x.shape)) for x in parts])
+            yield np.stack([read(x, source, Selection.everything(x.shape)) for x in group])
 
 
 def locate(layout: Layout, source: Source, selection: Selection) -> list[tuple[Source, Extents]]:
@@ -85,12 +82,12 @@ def _read_stored(layout: Layout, source: Source, selection: Selection) -> Array:
     if isinstance(layout, SearchedLayout):
         return layout.search(source, selection)
     max_bytes = _REMOTE_BATCH_BYTES if source.high_latency else _BATCH_BYTES
-    first, *others = selection.divide(layout.batch_size(selection, max_bytes))
-    if not others:
+    batch_size = layout.batch_size(selection, max_bytes)
+    if selection.size <= batch_size:
         return _read_batch(layout, source, selection)
     values = np.empty(selection.size, dtype=layout.dtype)
     position = 0
-    for batch in (first, *others):
+    for batch in selection.divide(batch_size):
         target = values[position : position + batch.size].reshape(batch.shape)
         decoded = _read_batch(layout, source, batch, target)
         if decoded is not target:
@@ -106,10 +103,13 @@ def _read_batch(
     if span is not None and (source.io == "mmap" or span.nbytes <= _MAX_SPAN):
         packed = source.map(*span.bounds)
     if packed is None:
-        extents = layout.locate_span(batch, _SHORT_GAP) or layout.locate(batch)
+        if span is not None and batch.mean_gap * (span.nbytes // batch.span) <= _SHORT_GAP:
+            extents = span
+        else:
+            extents = layout.locate(batch)
         packed = source.read(extents) if len(extents) else np.empty(0, dtype=np.uint8)
     elif out is None:
-        is_view = source.io == "mmap" and packed.size <= 2 * batch.size * layout.dtype.itemsize
+        is_view = source.io == "mmap" and batch.is_compact
         out = None if is_view else np.empty(batch.shape, dtype=layout.dtype)
     return _decode(layout, source, packed, batch, out)
 

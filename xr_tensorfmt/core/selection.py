@@ -67,6 +67,11 @@ class Selection:
         """The selected indices of every axis as an array."""
         return tuple(map(indices_to_array, self.indices))
 
+    @property
+    def mesh(self) -> tuple[Integers, ...]:
+        """The indices of every axis, in shapes that numpy broadcasts to `shape`."""
+        return np.ix_(*self.index_arrays)
+
     @cached_property
     def is_strided(self) -> bool:
         """Whether the indices of every axis are a range."""
@@ -93,6 +98,12 @@ class Selection:
             starts = (indices_to_array(indices)[:, np.newaxis] * stride + starts).ravel()
         return Extents.uniform(offset + item * starts, item * prod(self.shape[inner:]))
 
+    @cached_property
+    def flat(self) -> Integers:
+        """Indices of the elements in C order."""
+        runs = self.runs()
+        return np.add.outer(runs.starts, np.arange(runs.lengths[0])).ravel()
+
     @property
     def run_count(self) -> int:
         """Number of runs."""
@@ -104,6 +115,16 @@ class Selection:
         strides = compute_row_major_strides(self.tensor_shape)
         axes = zip(self.indices, strides, strict=True)
         return 1 + sum([int(indices[-1] - indices[0]) * stride for indices, stride in axes])
+
+    @property
+    def mean_gap(self) -> float:
+        """Mean number of elements between two runs of a strided selection."""
+        return (self.span - self.size) / max(1, self.run_count - 1)
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether a view of the span as values holds at most twice the memory of the values."""
+        return self.is_strided and self.span <= 2 * self.size
 
     def divide(self, max_size: int) -> Iterator[Selection]:
         """Divide along the slowest axes into parts of up to `max_size` elements."""
@@ -147,6 +168,11 @@ class Points(Selection):
     def shape(self) -> tuple[int, ...]:
         """Number of points."""
         return (self.indices[0].size,)
+
+    @property
+    def mesh(self) -> tuple[Integers, ...]:
+        """The indices of the points."""
+        return self.indices
 
     @cached_property
     def flat(self) -> Integers:

@@ -8,13 +8,16 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Literal
+from typing import Literal, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
 
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.errors import TensorFormatError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 Fill = Callable[[int, memoryview], int]
 """Fills a buffer with bytes from an offset, and returns the number of bytes read."""
@@ -53,7 +56,7 @@ class Source(ABC):
         return os.path.basename(self.name)
 
     def open(self) -> AbstractContextManager[Fill]:
-        """Open the source for a batch of requests, unless it overrides `read` and `read_bytes`."""
+        """Open the source for a batch of requests, unless it overrides `read`."""
         raise NotImplementedError
 
     def sibling(self, path: str) -> tuple[Source, bytes] | None:
@@ -63,10 +66,9 @@ class Source(ABC):
     def check_unchanged(self) -> None:  # noqa: B027  # bytes in memory do not change
         """Raise if the file was changed, replaced or removed after it was opened."""
 
-    def run(self, read: Callable[[int], None], indices: Iterable[int]) -> None:
-        """Call `read` for several indices, concurrently if the source has a high latency."""
-        for index in indices:
-            read(index)
+    def run(self, read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """Return the results of `read`, concurrently if the source has a high latency."""
+        return [read(item) for item in items]
 
     def plan_requests(self, extents: Extents) -> Extents:
         """Return the ranges that `read` fetches at once."""
@@ -87,10 +89,7 @@ class Source(ABC):
 
     def read_bytes(self, start: int, stop: int) -> bytes:
         """Fetch one short range. Raises like `read`."""
-        packed = np.empty(stop - start, dtype=np.uint8)
-        with self.open() as fill:
-            self._fill(fill, start, packed)
-        return packed.tobytes()
+        return self.read(Extents.single(start, stop)).tobytes()
 
     def map(self, start: int, stop: int) -> Bytes | None:
         """Return a private memory map of a range, or None if the range must be read."""

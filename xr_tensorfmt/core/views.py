@@ -109,6 +109,39 @@ class Transposed(View):
         return tuple(inner[axis] for axis in self.axes)
 
 
+@dataclass(frozen=True)
+class Scaled(View):
+    """Values times a number in double precision, conjugated or not. Zeros stay 0.0."""
+
+    scalar: complex
+    is_conjugated: bool = False
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The inner dtype if the number is 1, otherwise complex128 or float64."""
+        if self.scalar == 1:
+            return self.inner.dtype
+        is_complex = self.inner.dtype.kind == "c" or self.scalar.imag != 0
+        return np.dtype(np.complex128 if is_complex else np.float64)
+
+    def apply(self, selection: Selection, *values: Array) -> Array:
+        """Multiply, then conjugate, in place if the dtypes are equal."""
+        scaled = np.asarray(values[0], dtype=self.dtype, order="C")
+        is_plain = not self.scalar.imag and 0 < self.scalar.real < np.inf
+        zeros = False if is_plain else scaled == 0
+        with np.errstate(invalid="ignore", over="ignore"):
+            if self.scalar.imag:
+                scaled *= self.scalar
+            elif self.scalar != 1:
+                parts = scaled.reshape(-1).view(np.float64)
+                parts *= self.scalar.real
+        if not is_plain:
+            np.copyto(scaled, 0, where=zeros)
+        # Zeros keep their signs.
+        is_conjugated = self.is_conjugated and scaled.dtype.kind == "c"
+        return np.conjugate(scaled, out=scaled, where=scaled != 0) if is_conjugated else scaled
+
+
 def file_order(layout: Layout) -> tuple[WritableLayout, Sequence[int]]:
     """Return the layout in file order and the argument's axis for each axis, or raise TypeError."""
     axes: Sequence[int] = range(len(layout.shape))
@@ -160,7 +193,5 @@ class InMemory(Layout):
         """Copy the selected values."""
         if selection.is_strided and selection.size == self.values.size:
             return self.values.copy()
-        arrays = selection.index_arrays
-        key: tuple[Any, ...] = arrays if isinstance(selection, Points) else np.ix_(*arrays)
-        # The ellipsis keeps an array of a single object.
-        return np.array(self.values[(*key, ...)], dtype=self.dtype)
+        key: tuple[Any, ...] = (*selection.mesh, ...)  # keep the array of a single object
+        return np.array(self.values[key], dtype=self.dtype)

@@ -13,7 +13,7 @@ from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import cf
-from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray, get_lazy_data
+from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray, get_lazy_data, select_all
 from xr_tensorfmt.datasets.long_attributes import build_long_attributes
 from xr_tensorfmt.datasets.options import EngineKeywords
 
@@ -103,19 +103,16 @@ def _assemble(
 
 
 def _build_variable(tensor: Tensor, source: Source, target: int) -> Variable:
-    layout = tensor.layout
-    chunk = _limit_chunk(layout, target)
-    encoding: dict[str, Any] = {
-        "dtype": layout.dtype,
-        **tensor.encoding,
-        "original_shape": layout.shape,  # as the netCDF engines of xarray call it
-    }
-    if count_chunks(layout.shape, chunk) > 1:
+    array = TensorArray(tensor.source or source, tensor.layout)
+    # The netCDF engines of xarray call it `original_shape`, too.
+    encoding = {"dtype": array.dtype, **tensor.encoding, "original_shape": array.shape}
+    chunk = _limit_chunk(tensor.layout, target)
+    if count_chunks(array.shape, chunk) > 1:
         encoding["preferred_chunks"] = PreferredChunks(zip(tensor.dims, chunk, strict=True))
-    if layout.dtype.kind in "mM":
+    if array.dtype.kind in "mM":
         del encoding["dtype"]  # with other engines, xarray chooses the dtype of times on disk
-    array = LazyTensor(TensorArray(tensor.source or source, layout))
-    return Variable(tensor.dims, array, tensor.attrs, encoding, fastpath=True)
+    lazy = LazyTensor(array, select_all(len(array.shape)))
+    return Variable(tensor.dims, lazy, tensor.attrs, encoding, fastpath=True)
 
 
 def _limit_chunk(layout: Layout, target: int) -> tuple[int, ...]:

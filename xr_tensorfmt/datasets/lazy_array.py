@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,12 @@ class TensorArray(BackendArray):
         return await run_in_thread(self.__getitem__, key)
 
 
+@cache
+def select_all(rank: int) -> BasicIndexer:
+    """Return the key of all elements. xarray would create one per tensor, which takes longer."""
+    return BasicIndexer((slice(None),) * rank)
+
+
 class LazyTensor(LazilyIndexedArray):
     """A tensor with a key that is not applied yet."""
 
@@ -70,11 +77,11 @@ class LazyTensor(LazilyIndexedArray):
     def _updated_key(self, new_key: ExplicitIndexer) -> BasicIndexer | OuterIndexer:
         # Workaround for a bug of xarray: [-7::-1] of 5 elements is empty, but xarray selects all.
         # See docs/reference/xarray_problems.md.
-        entries = (
+        key = tuple(
             slice(0, 0) if isinstance(entry, slice) and not range(*entry.indices(length)) else entry
             for entry, length in zip(new_key.tuple, self.shape, strict=True)
         )
-        return super()._updated_key(type(new_key)(tuple(entries)))
+        return super()._updated_key(new_key if key == new_key.tuple else type(new_key)(key))
 
     def _oindex_get(self, indexer: OuterIndexer) -> LazyTensor:
         selected: LazyTensor = super()._oindex_get(indexer)

@@ -32,7 +32,7 @@ def read_container(
 ) -> Container:
     """Read a header, apply embedded metadata, and report tensors omitted but not `dropped`."""
     options = _check_options(file_format, options)
-    if reader.read_head(len(UNFINISHED_MARK)) == UNFINISHED_MARK:
+    if reader.head.startswith(UNFINISHED_MARK):
         hint = "a writer is replacing its files, or has failed; write them again"
         raise reader.error("the index", "a mark of a writer", "an index of files", hint, 0)
     container = _check_ends(file_format.read(reader, options), options)
@@ -80,10 +80,12 @@ def _check_options(file_format: Format, options: OpenOptions) -> OpenOptions:
             raise ValueError(
                 f"{keyword}={value!r} does not apply to format {file_format.name!r}, which {reason}"
             )
+    if not options.format_options:
+        return options
     own = file_format.read_options
     check_keywords(options, own, f" for format {file_format.name!r}")
     values = {name: own[name].normalize(name, v) for name, v in options.format_options.items()}
-    return replace(options, format_options=values) if values else options
+    return replace(options, format_options=values)
 
 
 def check_keywords(options: OpenOptions, own: Collection[str], scope: str = "") -> None:

@@ -12,20 +12,19 @@ from typing import Any
 from xr_tensorfmt.core.file_format import Format, Match
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
-from xr_tensorfmt.core.source import InputOutput, Source, check_pointer
+from xr_tensorfmt.core.source import InputOutput, check_pointer
 from xr_tensorfmt.errors import (
     TensorFormatError,
     TensorFormatWarning,
     find_stack_level,
     redact,
-    reword_for_command,
     shorten,
 )
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, find_parts
 from xr_tensorfmt.formats.registry import find_format, find_format_by_suffix, load_formats
-from xr_tensorfmt.sources import find_source
+from xr_tensorfmt.sources import find_source, is_remote, open_source
 
 # Names of unsupported formats, and hints, by magic number.
 _FETCH = "fetch the file again"
@@ -145,9 +144,16 @@ def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs:
     return f"{directory.rstrip('/')}/{names[0]}" if names else None
 
 
-def is_recognised(source: Source) -> bool:
-    """Return whether a file certainly has one of the formats."""
-    return _find_best_match(HeaderReader(source))[1] is Match.CERTAIN
+def is_recognised(file: Any) -> bool:
+    """Return whether a file certainly has one of the formats. URLs are not requested."""
+    if is_remote(file):
+        return False
+    position = file.tell() if hasattr(file, "tell") else None
+    try:
+        return _find_best_match(HeaderReader(*open_source(file, "read")))[1] is Match.CERTAIN
+    finally:
+        if position is not None:
+            file.seek(position)
 
 
 def choose_format(reader: HeaderReader, name: str | None = None) -> Format:
@@ -167,21 +173,23 @@ def choose_format(reader: HeaderReader, name: str | None = None) -> Format:
 def _find_best_match(reader: HeaderReader) -> tuple[Format, Match]:
     """Return the format that matches a file best. If equal, the longest suffix decides."""
     path = reader.source.file_name
-
-    def find_length(file_format: Format) -> int:
-        return len(file_format.find_suffix(path))
-
+    lengths = {built_in: len(built_in.find_suffix(path)) for built_in in registry.BUILT_IN}
     best, match = registry.BUILT_IN[0], Match.NONE
-    for built_in in sorted(registry.BUILT_IN, key=find_length, reverse=True):
+    for built_in in sorted(lengths, key=lengths.__getitem__, reverse=True):
         if (actual := built_in.match(reader)) > match:
             best, match = built_in, actual
         if match is Match.CERTAIN:
             break
     # Listing other packages takes 10 ms, and their formats only win with a longer suffix.
-    if match is Match.CERTAIN and "." not in path[: len(path) - find_length(best)]:
+    if match is Match.CERTAIN and "." not in path[: len(path) - lengths[best]]:
         return best, match
-    plugins = ((plugin, _match_plugin(plugin, reader)) for plugin in registry.load_plugins())
-    return max([(best, match), *plugins], key=lambda pair: (pair[1], find_length(pair[0])))
+    candidates = [(match, lengths[best], best)]
+    candidates += [
+        (_match_plugin(plugin, reader), len(plugin.find_suffix(path)), plugin)
+        for plugin in registry.load_plugins()
+    ]
+    match, _, best = max(candidates, key=lambda candidate: candidate[:2])
+    return best, match
 
 
 def _match_plugin(file_format: Format, reader: HeaderReader) -> Match:
@@ -203,21 +211,19 @@ def _match_plugin(file_format: Format, reader: HeaderReader) -> Match:
 def _build_unknown_error(
     reader: HeaderReader, foreign: tuple[str, str] | None
 ) -> TensorFormatError:
-    only_python = (
-        "leave out engine= to try other engines, read bare values with numpy.memmap(path, "
-        "dtype, 'r', shape=...), or "
-    )
     if foreign is None:
         without_magic = [f"format={other.name!r}" for other in load_formats() if not other.magics]
-        hint = f"{only_python}name a format that has no magic number: {', '.join(without_magic)}"
-        foreign = "of no known format", hint
+        hint = (
+            "leave out engine= to try other engines, read bare values with numpy.memmap(path, "
+            "dtype, 'r', shape=...), or name a format that has no magic number: "
+        )
+        foreign = "of no known format", hint + ", ".join(without_magic)
     title, advice = foreign
     head = reader.head[:8]
     actual = f"{repr(head) if head else 'no bytes'}, the file is {title}"
     names = ", ".join(file_format.title for file_format in load_formats())
     expected = f"a file of one of the formats {names}"
-    error = reader.error("the magic number", actual, expected, advice, 0)
-    return reword_for_command(error, only_python, "")
+    return reader.error("the magic number", actual, expected, advice, 0)
 
 
 def _find_by_magic(reader: HeaderReader) -> tuple[str, str] | None:

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
 from xr_tensorfmt.core.source import InputOutput, Source
+from xr_tensorfmt.errors import build_choice_error
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.memory import FileObject, Memory
 
@@ -48,11 +49,11 @@ def find_source(
 ) -> tuple[Source, bytes]:
     """Return the Source of a file, and its first bytes if opening it fetches them."""
     if io not in _MODES:
-        raise ValueError(f"io={io!r} is not one of {', '.join(map(repr, _MODES))}")
+        raise build_choice_error("io", io, _MODES)
     if fs is None and not is_remote(file):
         if storage_options:
             raise ValueError("storage_options= applies only to URLs; omit it for this file")
-        return open_source(file, io), b""
+        return open_source(file, io)
     from xr_tensorfmt.sources.locations import locate_for_reading  # noqa: PLC0415
     from xr_tensorfmt.sources.remote import open_remote  # noqa: PLC0415
 
@@ -60,22 +61,22 @@ def find_source(
     if location.is_local:
         path = location.path
         # `pathlib.Path.as_uri` encodes characters, and fsspec does not decode them.
-        return open_source(path if os.path.exists(path) else unquote(path), io), b""
+        return open_source(path if os.path.exists(path) else unquote(path), io)
     return open_remote(location)
 
 
-def open_source(file: Any, io: InputOutput = "auto") -> Source:
-    """Return the Source of a local path, a file object or bytes."""
+def open_source(file: Any, io: InputOutput = "auto") -> tuple[Source, bytes]:
+    """Return the Source of a local path, a file object or bytes, and the first bytes of a path."""
     if isinstance(file, str | os.PathLike):
-        return LocalFile.from_path(file, io=io)
+        return LocalFile.open_head(file, io)
     if isinstance(file, Source):
-        return file
+        return file, b""
     if isinstance(file, bytes | bytearray | memoryview):
-        return Memory(file)
+        return Memory(file), b""
     if hasattr(file, "read") and hasattr(file, "seek"):
-        return FileObject(file)
+        return FileObject(file), b""
     with suppress(TypeError):
-        return Memory(memoryview(file))  # such as Bytes of obstore
+        return Memory(memoryview(file)), b""  # such as Bytes of obstore
     raise TypeError(
         f"cannot open an object of type {type(file).__name__}; pass a path, a URL, "
         "a binary file object or bytes"

@@ -22,7 +22,7 @@ import numpy as np
 from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Fill, InputOutput, Source
-from xr_tensorfmt.errors import SourceChangedError, build_directory_error, reword_for_command
+from xr_tensorfmt.errors import SourceChangedError, build_directory_error
 
 # Before Python 3.13, a memory map keeps a file descriptor open. Our maps use at most a quarter of
 # the limit of the process.
@@ -54,7 +54,7 @@ class _Window(mmap.mmap):
 _windows: WeakSet[_Window] = WeakSet()
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _OpenFile:
     """An open file, which fills buffers."""
 
@@ -106,21 +106,32 @@ class LocalFile(Source):
     @classmethod
     def from_path(cls, path: str | os.PathLike[str], *, io: InputOutput = "auto") -> Self:
         """Return the file at `path`; ``~`` is the home directory."""
+        return cls.open_head(path, io)[0]
+
+    @classmethod
+    def open_head(cls, path: str | os.PathLike[str], io: InputOutput) -> tuple[Self, bytes]:
+        """Return the file at `path` and its first page, to open the file once for both."""
         absolute = os.path.abspath(os.path.expanduser(path))
         try:
-            status = os.stat(absolute)
+            file = _OpenFile(os.open(absolute, _READ))
         except FileNotFoundError:
             if not glob.has_magic(absolute):
                 raise
-            hint = "use xarray.open_mfdataset for a pattern"
-            error = FileNotFoundError(ENOENT, f"No file has this name; {hint}", absolute)
-            command_hint = "no file matches the pattern either"
-            raise reword_for_command(error, hint, command_hint) from None
-        if stat.S_ISDIR(status.st_mode):
-            raise build_directory_error(absolute)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(f"{absolute} is not a regular file, so it cannot be opened")
-        return cls(absolute, status.st_size, status.st_mtime_ns, status.st_ino, _HOST, io)
+            reason = "No file has this name; use xarray.open_mfdataset for a pattern"
+            raise FileNotFoundError(ENOENT, reason, absolute) from None
+        except PermissionError:
+            if os.path.isdir(absolute):  # Windows opens no directory
+                raise build_directory_error(absolute) from None
+            raise
+        with file:
+            status = os.fstat(file.descriptor)
+            if stat.S_ISDIR(status.st_mode):
+                raise build_directory_error(absolute)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(f"{absolute} is not a regular file, so it cannot be opened")
+            head = os.read(file.descriptor, PAGE)
+        size, mtime_ns, inode = status.st_size, status.st_mtime_ns, status.st_ino
+        return cls(absolute, size, mtime_ns, inode, _HOST, io), head
 
     @property
     def name(self) -> str:
@@ -135,7 +146,7 @@ class LocalFile(Source):
         """Open another file in the same directory or below it, with the same `io`."""
         directory = os.path.dirname(self.path)
         sibling = os.path.join(directory, *path.split("/"))
-        return type(self).from_path(sibling, io=self.io), b""
+        return type(self).open_head(sibling, self.io)
 
     def _check(self, status: os.stat_result) -> None:
         """Raise SourceChangedError if the file has changed since it was opened."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.core.extents import Bytes, Extents, Fetch
-from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.source import Item, Result, Source
 from xr_tensorfmt.errors import build_directory_error
 from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.sources.requests import (
@@ -78,9 +78,9 @@ class RemoteFile(Source):
         """Open another object in the same directory, with its first bytes."""
         return open_remote(self.location.sibling(path))
 
-    def run(self, read: Callable[[int], None], indices: Iterable[int]) -> None:
+    def run(self, read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Make reads concurrently."""
-        run_all(partial(start_in_thread, read), indices)
+        return run_all(partial(start_in_thread, read), items)
 
     def plan_requests(self, extents: Extents) -> Extents:
         """Divide ranges into parts of 2 to 4 MiB, including gaps of up to 256 KiB."""
@@ -97,10 +97,6 @@ class RemoteFile(Source):
         if not location.store.is_conditional:
             self._check_sometimes()
         return packed
-
-    def read_bytes(self, start: int, stop: int) -> bytes:
-        """Fetch one range."""
-        return self.read(Extents.single(start, stop)).tobytes()
 
     def _start_fetch(self, location: Location, fetch: Fetch) -> Future[None]:
         request = RangeRequest(location.name, location.path, fetch.start, fetch.stop, self.version)

@@ -8,14 +8,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
+
+from xr_tensorfmt.core.source import Item, Result
 
 MAX_REQUESTS = 24
 """Limit on the concurrent requests to a store."""
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 # Ctrl-C does not interrupt a long wait on Windows.
 _INTERVAL = 0.2
@@ -41,20 +40,22 @@ def wait_for_result(future: Future[Result], check: Callable[[], None] | None = N
 
 
 def run_all(
-    start: Callable[[Item], Future[None]],
+    start: Callable[[Item], Future[Result]],
     items: Iterable[Item],
     limit: int = 2 * MAX_REQUESTS,  # so that a slow call does not keep the others from starting
     check: Callable[[], None] | None = None,
-) -> None:
-    """Start a call for every item, and wait for all calls; stop at the first error."""
-    pending: deque[Future[None]] = deque()
+) -> list[Result]:
+    """Start a call for every item, and return all results; stop at the first error."""
+    pending: deque[Future[Result]] = deque()
+    results: list[Result] = []
     try:
         for item in items:
             if len(pending) >= limit:
-                wait_for_result(pending.popleft(), check)
+                results.append(wait_for_result(pending.popleft(), check))
             pending.append(start(item))
         while pending:
-            wait_for_result(pending.popleft(), check)
+            results.append(wait_for_result(pending.popleft(), check))
+        return results
     finally:
         for future in pending:
             future.cancel()
@@ -64,15 +65,15 @@ def start_in_thread(call: Callable[..., Result], *arguments: Any) -> Future[Resu
     """Start a call in a thread of its own."""
     future: Future[Result] = Future()
     future.set_running_or_notify_cancel()
-    threading.Thread(target=_run, args=(future, call, arguments), daemon=True).start()
+
+    def run() -> None:
+        try:
+            future.set_result(call(*arguments))
+        except BaseException as error:  # noqa: BLE001  # the waiting thread raises it
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
     return future
-
-
-def _run(future: Future[Any], call: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    try:
-        future.set_result(call(*arguments))
-    except BaseException as error:  # noqa: BLE001  # the waiting thread raises it
-        future.set_exception(error)
 
 
 async def run_in_thread(call: Callable[..., Result], *arguments: Any) -> Result:

@@ -21,7 +21,6 @@ from xr_tensorfmt.errors import (
     TensorFormatWarning,
     did_you_mean,
     find_stack_level,
-    reword_for_command,
     shorten,
 )
 from xr_tensorfmt.writing.conversion import Conversion, check_dense, format_dtype, is_numeric
@@ -127,14 +126,11 @@ class CheckedInput:
         """The variable, for a format with one tensor. Raises ValueError if there are several."""
         if len(self.variables) != 1:
             names = shorten(", ".join(map(repr, self.variables))) or "none"
-            hint = "pass one of them as a DataArray"
-            message = (
+            raise ValueError(
                 f"{self.path}: a {self.format} file holds one variable, but the Dataset has "
-                f"{len(self.variables)} ({names}); {hint}, or choose a format with several "
-                "variables"
+                f"{len(self.variables)} ({names}); pass one of them as a DataArray, or choose a "
+                "format with several variables"
             )
-            error = ValueError(message)
-            raise reword_for_command(error, hint, "choose one with --variable NAME")
         return next(iter(self.variables.items()))
 
     def require_values_only(self, dims: tuple[str, ...]) -> tuple[str, Variable]:
@@ -180,13 +176,12 @@ class CheckedInput:
         for attribute, neutral in _SCALING_ATTRS.items():
             value = attrs.get(attribute, neutral)
             if isinstance(value, int | float | np.number) and value != neutral:
-                keywords = "apply_unit=True or mask_and_scale=True"
-                warning = TensorFormatWarning(
+                message = (
                     f"{self.path}: the values are written without {attribute}={value}, which "
-                    f"scales them; open the file with {keywords} to convert them"
+                    "scales them; open the file with apply_unit=True or mask_and_scale=True to "
+                    "convert them"
                 )
-                reword_for_command(warning, keywords, "--apply-unit")
-                warnings.warn(warning, stacklevel=find_stack_level())
+                warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
 
     def choose_conversion(
         self, name: str, variable: Variable, elements: Mapping[str, Element]
@@ -250,11 +245,10 @@ class CheckedInput:
         full_name = NICKNAMES.get(dtype, dtype.replace("fp", "float"))
         similar = did_you_mean(full_name, elements) if is_requested else ""
         hint = "use this name" if similar else hint
-        message = (
+        return ValueError(
             f"{self.path}: {name!r} is {dtype}{similar}, but {self.format} supports only "
             f"{', '.join(elements)}; {hint}, or write another format"
         )
-        return reword_for_command(ValueError(message), "convert it", "convert it in Python")
 
 
 def _suggest_dtype(dtype: np.dtype[Any], elements: Mapping[str, Element]) -> str:

@@ -58,9 +58,9 @@ class MutableFile(LocalFile):
             super()._check(status)
 
     def sibling(self, path: str) -> tuple[Self, bytes]:
-        """Open another file, which records in the same list."""
-        sibling, head = super().sibling(path)
-        return replace(sibling, fields=self.fields), head
+        """Open another file, which records in the same list, and return no bytes unrecorded."""
+        sibling, _ = super().sibling(path)
+        return replace(sibling, fields=self.fields), b""
 
     def read_bytes(self, start: int, stop: int) -> bytes:
         """Fetch fields of the header, and record them."""
@@ -191,7 +191,7 @@ def write_region(
 def _find_labelled(checked: CheckedInput, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return the region "auto": dimensions with labels, or all if none has labels."""
     names = {str(dim): None for v in checked.variables.values() for dim in v.dims}
-    labelled = [dim for dim in names if dim in checked.coordinates or dim in tensors]
+    labelled = [x for x in names if x in checked.coordinates or _list_labels(tensors, x)]
     return dict.fromkeys(labelled or names, "auto")
 
 
@@ -317,19 +317,24 @@ def _find_indices(
 ) -> Integers:
     """Return the positions in a list, or of the labels in a list or in the data."""
     is_auto = isinstance(requested, str) and requested == "auto"
+    names = _list_labels(tensors, dim)
     try:
-        labels = checked.coordinates.get(dim) if is_auto else Variable(dim, requested)
+        if isinstance(requested, list) and {*map(type, requested)} == {tuple}:
+            requested = np.fromiter(requested, object, len(requested))
+        labels = _join(checked.coordinates, names) if is_auto else Variable(dim, requested)
     except ValueError:
         raise ValueError(
             f"region= has {requested!r} for {dim!r}; pass a slice, or a list of positions or labels"
         ) from None
     if labels is not None and not is_auto and (labels.dtype.kind in "iu" or not labels.size):
         return np.asarray(labels, dtype=np.int64)
-    if labels is None or dim not in tensors:
+    stored = _join({name: _read_region(tensors[name], source, {}) for name in names}, names)
+    if labels is None or stored is None:
         owner = "the data have" if labels is None else f"{checked.path} has"
         raise ValueError(
-            f"region= finds positions by labels, but {owner} no coordinate {dim!r}; pass a slice "
-            f"such as region={{{dim!r}: slice(0, 10)}}"
+            f"region= finds positions by labels, but {owner} no coordinate "
+            f"{' or '.join(map(repr, names or [dim]))}; pass a slice such as "
+            f"region={{{dim!r}: slice(0, 10)}}"
         )
     if labels.ndim != 1 or labels.dtype.kind == "b":
         actual = "a mask" if labels.ndim else f"the scalar {labels.values[()]!r}"
@@ -337,15 +342,38 @@ def _find_indices(
             f"region=: the labels of {dim!r} are {actual}, expected a list; select with a list, as "
             f"in ds.sel({dim}=[label])"
         )
-    stored, index = _read_region(tensors[dim], source, {}).to_index(), labels.to_index()
-    single = np.flatnonzero(~stored.duplicated(keep=False))
-    found = np.append(single, -1)[stored[single].get_indexer(index)]
-    if (found < 0).any():
-        raise ValueError(
-            f"region=: the labels {_list_values(labels[found < 0])} of {dim!r} do not occur once "
-            f"in {checked.path}; select labels of the file, or pass positions"
-        )
+    return _find_labels(checked.path, dim, stored, labels)
+
+
+def _find_labels(path: str, dim: str, stored: Variable, labels: Variable) -> Integers:
+    """Return the positions of labels in a file. Raise ValueError if one is not unique."""
+    index, all_labels = labels.to_index(), stored.to_index()
+    single = np.flatnonzero(~all_labels.duplicated(keep=False))
+    found = np.append(single, -1)[all_labels[single].get_indexer(index)]
+    is_wrong, problem = found < 0, f"do not occur once in {path}; select labels of the file"
+    if not is_wrong.any():
+        is_wrong, problem = index.duplicated(), "occur again in the region; select each label once"
+    if is_wrong.any():
+        wrong = _list_values(labels[is_wrong])
+        raise ValueError(f"region=: the labels {wrong} of {dim!r} {problem}, or pass positions")
     return np.asarray(found, dtype=np.int64)
+
+
+def _list_labels(tensors: Mapping[str, Tensor], dim: str) -> list[str]:
+    """Return the coordinates with the labels of a dimension: its index, or strings of blocks."""
+    along = [n for n, t in tensors.items() if t.dims == (dim,) and t.layout.dtype.kind == "O"]
+    return [dim] if dim in tensors else along
+
+
+def _join(coordinates: Mapping[str, Variable], names: Sequence[str]) -> Variable | None:
+    """Return labels, as tuples if there are several coordinates, or None if one is missing."""
+    columns = [coordinates[name] for name in names if name in coordinates]
+    if not columns or len(columns) < len(names):
+        return None
+    if len(columns) == 1:
+        return columns[0]
+    pairs = zip(*(column.values for column in columns), strict=True)
+    return Variable(columns[0].dims, np.fromiter(pairs, object, columns[0].size))
 
 
 def _check_coordinates(
@@ -362,8 +390,8 @@ def _check_coordinates(
         if not coordinate.equals(stored):  # type: ignore[no-untyped-call]
             raise ValueError(
                 f"the coordinate {name!r} is {_list_values(coordinate)}, but the region of "
-                f"{checked.path} has {_list_values(stored)}; correct region=, or rewrite the "
-                "whole file to change coordinates"
+                f"{checked.path} has {_list_values(stored)}; correct region= ('auto' finds "
+                "the labels of the data), or rewrite the whole file to change coordinates"
             )
 
 

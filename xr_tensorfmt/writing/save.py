@@ -77,7 +77,7 @@ def save(
     plans = [plan] if isinstance(plan, FilePlan) else plan
     if len(plans) > 1:
         # Errors of the location come before any value is computed.
-        _get_target(location, 0, overwrite=overwrite)
+        build_target(location, 0, overwrite=overwrite)
         if not compute:
             # Hide the plan from dask, which would compute its arrays in memory.
             later = partial(save, plan, location, overwrite=overwrite, compute=True)
@@ -99,7 +99,7 @@ def _save_planned(
         if sibling.is_kept is None or not sibling.is_kept(_read_existing(target))
     ]
     files.append((plan, location))
-    targets = [_get_target(target, plan.size, overwrite=overwrite) for plan, target in files]
+    targets = [build_target(target, plan.size, overwrite=overwrite) for plan, target in files]
     _find_orphans(plan.find_orphans, location)  # raises if the file must not be replaced
     grids = [divide_variables(plan.variables) for plan, _ in files]
     # Pass no plan to a task, because dask would compute its arrays.
@@ -133,7 +133,7 @@ def _read_existing(location: Location) -> bytes:
         return b""
 
 
-def _get_target(location: Location, size: int, *, overwrite: bool) -> AtomicFile:
+def build_target(location: Location, size: int, *, overwrite: bool) -> AtomicFile:
     """Return the target of a location. Raise an error if it must not be written."""
     if location.is_local:
         return build_atomic_file(location.path, size, overwrite=overwrite)

@@ -325,9 +325,9 @@ def test_invalid_arguments_raise(tmp_path: Path) -> None:
     (tmp_path / "empty" / "State.yaml").write_text(cf.format_properties("State", {"Spin": SPIN}))
     with pytest.raises(FileNotFoundError, match="no YAML file"):
         open_calculation(tmp_path / "empty")
-    with pytest.raises(FileNotFoundError, match="no such directory"):
+    with pytest.raises(FileNotFoundError, match="No such file or directory"):
         open_calculation(tmp_path / "missing")
-    with pytest.raises(NotADirectoryError, match="expected a directory"):
+    with pytest.raises(NotADirectoryError, match="Not a directory"):
         open_calculation(tmp_path / "empty" / "State.yaml")
 
 

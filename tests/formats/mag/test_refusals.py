@@ -88,7 +88,7 @@ REFUSED = {
         mf.add_checksum(
             struct.pack("<4sIIIII", b"MAG!", 1, 0, 0, 2, 0) + 2 * mf.pack_metadata("n", 1), 8, 12
         ),
-        "the key at byte 58: 'n' twice",
+        "the key at byte 57: 'n' twice",
     ),
     "metadata cut off": (make_archive(16, "<I", 10), "metadata record"),
     "many tensors": (make_archive(12, "<I", 2**32 - 1), "tensor record 2"),
@@ -171,7 +171,7 @@ REFUSED = {
     "offset of a descriptor": (make_snapshot(78, "<Q", 65), "the data of 'b' at byte"),
     "more tensors than keys": (
         make_snapshot(28, "<I", 3),
-        "the count of tensors at byte 54: 3, expected at most the 2 keys",
+        "the count of tensors at byte 28: 3, expected at most the 2 keys",
     ),
     "bytes after the data": (
         mf.make_snapshot(TENSORS) + b"\0",
@@ -366,7 +366,7 @@ def test_errors_are_findings_at_the_same_offset(name: str) -> None:
 
 
 def test_document_beyond_limit_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.mag.document.MAX_DOCUMENT_BYTES", 100)
+    monkeypatch.setattr("xr_tensorfmt.formats.mag.spec.MAX_DOCUMENT_BYTES", 100)
     with pytest.raises(TensorFormatError, match=r"at byte 44: .* bytes, expected at most 100"):
         load(mf.make_document(TENSORS), format="mag")
 

@@ -21,7 +21,7 @@ from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.reading import locate, read
 from xr_tensorfmt.core.selection import Points, Selection
-from xr_tensorfmt.core.views import transpose_layout
+from xr_tensorfmt.core.views import Scaled, transpose_layout
 from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray
 from xr_tensorfmt.formats.pycauset.matrices import (
     BlockMatrix,
@@ -29,7 +29,6 @@ from xr_tensorfmt.formats.pycauset.matrices import (
     Diagonal,
     Mirrored,
     OnlyRow,
-    Scaled,
 )
 from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, Rows
 from xr_tensorfmt.sources.memory import Memory

@@ -17,11 +17,10 @@ from tests.opening import open_tensor
 from tests.packedbits import make_causal, make_dense_bits
 from tests.recording import RecordingSource
 from tests.work import limit_calls
+from xr_tensorfmt import pycauset
 from xr_tensorfmt.datasets.lazy_array import find_undecoded_tensor
-from xr_tensorfmt.formats.pycauset import popcount as popcount_module
 from xr_tensorfmt.formats.pycauset.packed import Bits, Rows
-from xr_tensorfmt.formats.pycauset.popcount import BitCounts
-from xr_tensorfmt.pycauset import popcount
+from xr_tensorfmt.pycauset import BitCounts, popcount
 from xr_tensorfmt.sources.local import LocalFile
 
 RNG = np.random.default_rng(1)
@@ -94,14 +93,14 @@ def test_counts_along_each_dimension(file: tuple[Path, np.ndarray], options: dic
 
 @pytest.fixture
 def counts_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = popcount_module._plan
+    plan = pycauset._plan
 
     def check(*args: Any) -> Any:
         planned = plan(*args)
         assert planned is not None
         return planned
 
-    monkeypatch.setattr(popcount_module, "_plan", check)
+    monkeypatch.setattr(pycauset, "_plan", check)
 
 
 @pytest.mark.parametrize("key", SELECTIONS, ids=str)
@@ -178,7 +177,7 @@ def test_chunked_later_is_counted_packed(tmp_path: Path, counts_are_packed: None
 def test_tasks_of_dask_count_blocks_of_rows_and_pickle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts_are_packed: None
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._TASK", 1000)
+    monkeypatch.setattr("xr_tensorfmt.pycauset._TASK", 1000)
     (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
     array = open_tensor(tmp_path / "file", chunks={})
     rows = popcount(array, "col")
@@ -225,8 +224,8 @@ def test_row_counts_of_some_columns_read_only_their_words() -> None:
 def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
     order: int, limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._CACHED_BYTES", limit)
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._TASK", limit)
+    monkeypatch.setattr("xr_tensorfmt.pycauset._CACHED_BYTES", limit)
+    monkeypatch.setattr("xr_tensorfmt.pycauset._TASK", limit)
     content, layout, values = make_causal(order)
     assert isinstance(layout, Bits)
     (tmp_path / "file").write_bytes(content)
@@ -246,7 +245,7 @@ def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
 def test_column_counts_of_more_rows_than_byte_can_count(
     rows: int, width: int, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._TASK", limit)
+    monkeypatch.setattr("xr_tensorfmt.pycauset._TASK", limit)
     values = np.ones((rows, width), bool)
     values[::3, ::2] = False
     layout = Bits(Rows(rows, width, 1, 64, 0))

@@ -194,6 +194,13 @@ DAMAGED: Mapping[str, tuple[bytes, str]] = {
         make_file({"a": make_entry(shape=[True, 2])}, b"ab"),
         "the shape of 'a'",
     ),
+    "a bool where another tensor has a length": (
+        make_file(
+            {"a": make_entry(shape=[1, 2]), "b": make_entry(shape=[True, 2], offsets=(2, 4))},
+            b"abcd",
+        ),
+        "the shape of 'b'",
+    ),
     "too large": (make_file({"a": make_entry(shape=[1 << 40, 1 << 40])}), "the size of 'a'"),
     "too many dimensions": (make_file({"a": make_entry(shape=[1] * 32)}), "the rank of 'a'"),
     "other bytes": (

@@ -40,11 +40,14 @@ LABELS: dict[str, Callable[[int], bytes]] = {
     "empty": lambda i: b"",
     "long from the middle on": lambda i: b"z" * (5 if i < COUNT // 2 else 200),
 }
-CELLS: dict[str, Callable[[int], bytes]] = {
-    "floats": lambda size: RANDOM.normal(size=-(-size // 8)).astype(">f8").tobytes()[:size],
-    "zeros": bytes,
-    "small bytes": lambda size: RANDOM.integers(0, 12, size, np.uint8).tobytes(),
+CELLS: dict[str, Callable[[int], np.ndarray]] = {
+    "floats": lambda size: (
+        RANDOM.normal(size=(COUNT, -(-size // 8))).astype(">f8").view("u1")[:, :size]
+    ),
+    "zeros": lambda size: np.zeros((COUNT, size), "u1"),
+    "small bytes": lambda size: RANDOM.integers(0, 12, (COUNT, size), np.uint8),
 }
+"""Bytes of the cells of all blocks."""
 
 
 def make_header(labels: int, size: int, blocks: int = COUNT, stop: int = 0) -> VespaHeader:
@@ -55,8 +58,8 @@ def make_header(labels: int, size: int, blocks: int = COUNT, stop: int = 0) -> V
 def make_file(label: Callable, cells: Callable, labels: int, size: int) -> tuple[bytes, Integers]:
     """Return blocks, and the offsets of all blocks and of the end."""
     pieces = [
-        b"".join(vf.pack_string(label(number)) for _ in range(labels)) + cells(size)
-        for number in range(COUNT)
+        b"".join([vf.pack_string(label(number)) for _ in range(labels)]) + block.tobytes()
+        for number, block in enumerate(cells(size))
     ]
     return b"".join(pieces), np.cumsum([0, *map(len, pieces)])
 

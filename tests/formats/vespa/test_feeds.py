@@ -68,7 +68,7 @@ def test_several_blocks_per_document_round_trip(dim: str, tmp_path: Path) -> Non
 LINES = [
     "[",
     '{"put": "id:shop:user::a", "fields": {"vector": [1, 2]}},',
-    '{"update": "id:shop:user::b", "fields": {"vector": {"assign": {"values": "01FF"}}}},',
+    '{"update": "id:shop:user::b", "fields": {"vector": {"assign": "3F800000BF800000"}}},',
     '{"id": "id:shop:user::c", "fields": {"other": 1}},',
     '{"put": "id:shop:user::c", "fields": {"vector": null}},',
     '{"id": "id:shop:user::d", "fields": {"vector": {"type": "tensor<float>(x[2])"}}}',
@@ -78,7 +78,7 @@ LINES = [
 
 
 LEFT_OUT = (
-    "documents without a tensor in the field 'vector' are left out: 2, the first in line [34]"
+    "documents without a tensor in the field 'vector' are left out: 2, the first in line [34] of "
 )
 
 
@@ -190,11 +190,21 @@ def test_numbers_that_are_not_finite_are_kept(cells: str, form: Any, tmp_path: P
     xr.testing.assert_identical(vespa.from_jsonl(tmp_path / "feed.jsonl", field="v"), ds)
 
 
+@pytest.mark.filterwarnings("ignore:hexadecimal digits of")
 def test_digits_of_other_cell_types_are_converted() -> None:
     values = ["3F80000040000000", "3FF00000000000004000000000000000", [1.0, 2.0], "3F804000"]
     lines = [{"put": f"{n}", "fields": {"v": value}} for n, value in enumerate(values)]
     ds = vespa.from_jsonl(lines, "tensor<float>(x[2])", field="v")
     np.testing.assert_array_equal(ds.tensor, [[1, 2]] * 4)
+
+
+def test_digits_of_another_cell_type_warn() -> None:
+    line = {"put": "a", "fields": {"v": "3F80000040000000"}}
+    with pytest.warns(
+        UserWarning, match=r"digits of bfloat16 .* cells of tensor<float>\(x\[4\]\);"
+    ):
+        ds = vespa.from_jsonl([line], "tensor<float>(x[4])", field="v")
+    assert ds.tensor.values.tolist() == [[1, 0, 2, 0]]
 
 
 @pytest.mark.parametrize("form", ["hex", "short", "long"])
@@ -221,9 +231,151 @@ def test_wrong_options_of_a_feed_raise(options: Any, message: str, tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
-def test_several_fields_raise() -> None:
-    with pytest.raises(TypeError, match=r"field=\['a', 'b'\] is not the name of a field"):
-        vespa.from_jsonl(LINES, field=["a", "b"])  # type: ignore[arg-type]
+def make_documents(count: int = 4) -> xr.Dataset:
+    """Return two vectors per document, whose dimensions have the same name in the feed."""
+    values = np.random.default_rng(1).normal(size=(count, 3)).astype("f4")
+    data = {"title": (("user", "x"), values), "body": (("user", "y"), values[:, :2].astype("f8"))}
+    return xr.Dataset(data, {"user": [f"ü{i}" for i in range(count)]})
+
+
+@pytest.mark.parametrize("form", ["hex", "short", "long"])
+@pytest.mark.parametrize("operation", ["put", "update"])
+def test_several_fields_round_trip(form: Any, operation: Any, tmp_path: Path) -> None:
+    path, ids = tmp_path / "feed.jsonl", {**IDS, "field": ["title", "body"]}
+    ds = make_documents()
+    vespa.to_jsonl(ds, path, form=form, operation=operation, **ids)
+    first = json.loads(path.read_text().splitlines()[0])
+    assert list(first["fields"]) == ["title", "body"]
+    back = vespa.from_jsonl(path, **ids)
+    xr.testing.assert_equal(back, ds)
+    assert (back.title.dtype, back.body.dtype) == ("f4", "f8")
+    single = vespa.from_jsonl(path, **{**IDS, "field": "body"})
+    xr.testing.assert_equal(single.tensor, ds.body.rename("tensor"))
+
+
+def test_dimension_of_another_length_gets_an_underscore(tmp_path: Path) -> None:
+    types = {"title": "tensor<float>(x[3])", "body": "tensor(x[2])", "image": "tensor(x[3])"}
+    fields = {"title": [1, 2, 3], "body": [4, 5], "image": [6, 7, 8]}
+    ds = vespa.from_jsonl([{"put": "a", "fields": fields}], types, field=list(types))
+    assert ds.sizes == {"document": 1, "x": 3, "x_": 2}
+    assert [ds[name].values.tolist() for name in types] == [[x] for x in fields.values()]
+    vespa.to_jsonl(ds, tmp_path / "feed.jsonl", field=list(types))
+    first = json.loads((tmp_path / "feed.jsonl").read_text())
+    stated = [field["type"] for field in first["fields"].values()]
+    assert stated == ["tensor<float>(x[3])", "tensor(x[2])", "tensor(x[3])"]
+
+
+def test_fields_with_other_labels_open_as_dense() -> None:
+    types = {"title": "tensor(x[1])", "chunks": "tensor(chunk{},x[1])"}
+    lines = [
+        {"put": "a", "fields": {"title": [1], "chunks": {"0": [2], "1": [3]}}},
+        {"put": "b", "fields": {"title": [4], "chunks": {"1": [5]}}},
+    ]
+    options: Any = {"field": list(types), "type": types}
+    with pytest.raises(
+        ValueError, match=r"the fields do not fit into one Dataset .*; pass sparse='dense'"
+    ):
+        vespa.from_jsonl(lines, **options)
+    ds = vespa.from_jsonl(lines, sparse="dense", **options)
+    assert ds.title.sel(document="b").values.tolist() == [4]
+    chunks = ds["chunks"]
+    assert chunks.sel(document="a", chunk="1").values.tolist() == [3]
+    assert np.isnan(chunks.sel(document="b", chunk="0"))
+
+
+@pytest.mark.parametrize("key", ["documents", "root"])
+def test_responses_of_vespa_are_feeds(key: str) -> None:
+    documents = [{"id": name, "fields": {"v": [1]}} for name in "ab"]
+    response = {"documents": documents} if key == "documents" else {"root": {"children": documents}}
+    for source in (response, [json.dumps(response)], documents):
+        ds = vespa.from_jsonl(source, "tensor(x[1])", field="v")
+        assert ds.document.values.tolist() == ["a", "b"]
+
+
+def test_errors_name_one_of_several_fields() -> None:
+    lines = [{"put": "a", "fields": {"v": [1], "w": [1, 2]}}]
+    with pytest.raises(ValueError, match=r"line 1: document 'a', field 'w': .* has the shape"):
+        vespa.from_jsonl(lines, "tensor(x[1])", field=["v", "w"])
+
+
+def test_one_of_several_variables_is_written_by_its_name(tmp_path: Path) -> None:
+    ds = make_documents()
+    vespa.to_jsonl(ds, tmp_path / "feed.jsonl", **{**IDS, "field": "body"})
+    back = vespa.from_jsonl(tmp_path / "feed.jsonl", **{**IDS, "field": "body"})
+    xr.testing.assert_equal(back.tensor, ds.body.rename("tensor"))
+
+
+def test_directory_of_feeds_raises(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match=r"expected a pattern such as '.*/\*\.jsonl'"):
+        vespa.from_jsonl(tmp_path, **IDS)
+
+
+def test_documents_without_one_of_the_fields_are_left_out() -> None:
+    lines = [{"put": "a", "fields": {"v": [1]}}, {"put": "b", "fields": {"v": [1], "w": [2]}}]
+    with pytest.warns(UserWarning, match="in the field 'v' and 'w' are left out: 1, the first in"):
+        ds = vespa.from_jsonl(lines, "tensor(x[1])", field=["v", "w"])
+    assert ds.document.values.tolist() == ["b"]
+
+
+@pytest.mark.parametrize("names", [[], ["title", "title"]])
+def test_wrong_lists_of_fields_raise(names: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected a name or a list of different names"):
+        vespa.from_jsonl(LINES, field=names)
+    with pytest.raises(ValueError, match="expected a name or a list of different names"):
+        vespa.to_jsonl(make_documents(), tmp_path / "feed.jsonl", **{**IDS, "field": names})
+
+
+def test_field_without_variable_raises(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"names 'titel', which is not a variable.*'title'"):
+        vespa.to_jsonl(make_documents(), tmp_path / "a.jsonl", **{**IDS, "field": ["titel"]})
+
+
+def write_parts(directory: Path) -> None:
+    for number in range(3):
+        users = make_users().isel(user=slice(3 * number, 3 * number + 3))
+        vespa.to_jsonl(users, directory / f"feed-{number}.jsonl.gz", **IDS)
+
+
+@pytest.mark.parametrize("kind", ["pattern", "path", "list", "names", "iterator"])
+def test_several_feeds_are_one_dataset(kind: str, tmp_path: Path) -> None:
+    write_parts(tmp_path)
+    paths = sorted(tmp_path.iterdir())
+    sources: dict[str, Any] = {
+        "pattern": f"{tmp_path}/feed-*.jsonl.gz", "path": tmp_path / "*", "list": paths,
+        "names": tuple(map(str, paths)), "iterator": iter(paths),
+    }  # fmt: skip
+    xr.testing.assert_equal(vespa.from_jsonl(sources[kind], **IDS).tensor, make_users())
+
+
+def test_errors_name_one_of_several_feeds(tmp_path: Path) -> None:
+    write_parts(tmp_path)
+    with fsspec.open(tmp_path / "feed-2.jsonl.gz", "at", compression="gzip") as file:
+        file.write("{\n")
+    with pytest.raises(ValueError, match=r"feed-2.jsonl.gz: line 3: '{' is not JSON"):
+        vespa.from_jsonl(f"{tmp_path}/*.gz", **IDS)
+    with pytest.raises(ValueError, match=r"feed-0.jsonl.gz: line 1: 'u0' occurs again"):
+        vespa.from_jsonl([tmp_path / "feed-0.jsonl.gz"] * 2, **IDS)
+    with pytest.raises(FileNotFoundError, match=r"no feed matches .*x\*.jsonl"):
+        vespa.from_jsonl(f"{tmp_path}/x*.jsonl", **IDS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[{0}, {1}]",
+        "[\n{0},\n{1}\n]\n",
+        "[{0},\n{1}]",
+        "{0}\r\n\r\n{1}\r\n",
+        "\n\n{0}\n   \n  {1}",
+    ],
+)
+def test_lists_and_other_line_ends_are_read(text: str, tmp_path: Path) -> None:
+    documents = ['{"put": "a", "fields": {"v": [1]}}', '{"put": "b", "fields": {"v": [2]}}']
+    content = text.replace("{0}", documents[0]).replace("{1}", documents[1])
+    (tmp_path / "feed.json").write_bytes(content.encode())
+    ds = vespa.from_jsonl(tmp_path / "feed.json", "tensor(x[1])", field="v")
+    assert ds.document.values.tolist() == ["a", "b"]
+    assert ds.tensor.values.tolist() == [[1], [2]]
 
 
 def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
@@ -233,9 +385,17 @@ def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     xr.testing.assert_equal(vespa.from_jsonl(tmp_path / "b.jsonl", **IDS).tensor, make_users())
 
 
-def test_feed_for_a_store_raises() -> None:
-    with pytest.raises(ValueError, match=r"^memory://feeds/f.jsonl is not a local path; write"):
-        vespa.to_jsonl(make_users(), "memory://feeds/f.jsonl", **IDS)
+@pytest.mark.parametrize("name", ["feed.jsonl", "feed.jsonl.gz"])
+def test_feed_for_a_store_is_uploaded(name: str) -> None:
+    url = f"memory://uploads/{name}"
+    vespa.to_jsonl(make_users(), url, storage_options={}, **IDS)
+    xr.testing.assert_equal(vespa.from_jsonl(url, **IDS).tensor, make_users())
+    with pytest.raises(FileExistsError, match=rf"{url} exists already"):
+        vespa.to_jsonl(make_users(2), url, mode="x", **IDS)
+    assert (
+        vespa.from_jsonl("memory://uploads/feed*", **{**IDS, "field": ["vector"]}).sizes["x"] == 5
+    )
+    fsspec.filesystem("memory").rm("uploads", recursive=True)
 
 
 @pytest.mark.parametrize("case", WRONG)

@@ -114,6 +114,7 @@ def to_lists(ds: xr.Dataset) -> Any:
     return dict(zip(map(",".join, rows), values, strict=True))
 
 
+@pytest.mark.filterwarnings("ignore:hexadecimal digits of")
 @pytest.mark.parametrize("case", DOCUMENTED)
 @pytest.mark.parametrize("text", [False, True])
 def test_each_documented_form_is_read(case: str, text: bool) -> None:
@@ -129,6 +130,7 @@ def test_each_documented_form_is_read(case: str, text: bool) -> None:
 WRITABLE = [case for case in DOCUMENTED if not re.fullmatch(r"tensor<.*>\(\)", DOCUMENTED[case][1])]
 
 
+@pytest.mark.filterwarnings("ignore:hexadecimal digits of")
 @pytest.mark.parametrize("case", WRITABLE)
 @pytest.mark.parametrize("form", ["short", "long", "hex"])
 def test_every_form_round_trips_with_type(case: str, form: Any) -> None:
@@ -279,6 +281,7 @@ def test_byte_order_mark_of_a_file_is_ignored(tmp_path: Path) -> None:
     assert vespa.from_json(path).tensor.values.tolist() == [1, 2]
 
 
+@pytest.mark.filterwarnings("ignore:hexadecimal digits of")
 @pytest.mark.parametrize("case", WRONG)
 def test_json_of_other_type_raises(case: str) -> None:
     data, type_, message = WRONG[case]
@@ -286,6 +289,7 @@ def test_json_of_other_type_raises(case: str) -> None:
         vespa.from_json(data, type_)
 
 
+@pytest.mark.filterwarnings("ignore:hexadecimal digits of")
 @pytest.mark.parametrize("case", WRONG)
 def test_errors_name_json(case: str) -> None:
     data, type_, _ = WRONG[case]

@@ -18,7 +18,6 @@ from xr_tensorfmt import TensorFormatError, TensorFormatWarning, vespa
 from xr_tensorfmt.formats.recognition import is_recognised
 from xr_tensorfmt.formats.vespa import spec
 from xr_tensorfmt.formats.vespa.layouts import find_repeated_blocks
-from xr_tensorfmt.sources import open_source
 
 DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
 
@@ -287,9 +286,9 @@ def test_files_are_recognised_by_suffix_and_never_by_their_first_byte(tmp_path: 
     for path in (named, unnamed):
         path.write_bytes(make_users())
     assert xr.open_dataset(named).sizes["user"] == 5
-    assert is_recognised(open_source(named))
-    assert not is_recognised(open_source(unnamed))
-    assert not is_recognised(open_source(make_users()))
+    assert is_recognised(named)
+    assert not is_recognised(unnamed)
+    assert not is_recognised(make_users())
     with pytest.raises(TensorFormatError, match="format='vespa'"):
         xr.open_dataset(unnamed, engine="tensorfmt")
     assert xr.open_dataset(unnamed, engine="tensorfmt", format="vespa").sizes["user"] == 5
@@ -299,7 +298,7 @@ def test_files_are_recognised_by_suffix_and_never_by_their_first_byte(tmp_path: 
 def test_suffix_is_not_sufficient_for_recognition(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other.tbf"
     path.write_bytes(content)
-    assert not is_recognised(open_source(path))
+    assert not is_recognised(path)
 
 
 def test_hexadecimal_digits_as_printed_by_vespa() -> None:
@@ -366,7 +365,7 @@ def test_mnist_equals_checkpoint_it_was_made_from(conformance: Path) -> None:
 def test_scalars_are_recognised_by_their_suffix(head: str, tmp_path: Path) -> None:
     content = bytes.fromhex(head) + bytes(8)
     (tmp_path / "a.tbf").write_bytes(content)
-    assert is_recognised(open_source(tmp_path / "a.tbf")) == (content[0] < 0x80)
+    assert is_recognised(tmp_path / "a.tbf") == (content[0] < 0x80)
 
 
 def test_cells_of_bfloat16_keep_their_dtype_on_request(tmp_path: Path) -> None:

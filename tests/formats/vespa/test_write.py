@@ -465,6 +465,42 @@ def test_region_of_bfloat16_is_truncated_too(tmp_path) -> None:
     assert path.read_bytes()[-2 * 6 - 3 :][:6] == b"\x3f\xff" * 3
 
 
+@pytest.mark.parametrize(
+    "region",
+    ["auto", {"block": "auto"}, {"block": [("1", "a"), ("0", "b")]}, {"block": [3, 1]}],
+)
+def test_region_of_blocks_is_found_by_their_labels(tmp_path, region) -> None:
+    path = tmp_path / "a.tbf"
+    coords = {"user": ("block", list("abcab")), "chunk": ("block", list("00011"))}
+    values = np.arange(10.0).reshape(5, 2)
+    ds = xr.Dataset({"tensor": (("block", "x"), values)}, coords)
+    to_file(ds, path)
+    part = ds.isel(block=[3, 1]) * -1
+    to_file(part, path, region=region)
+    values[[3, 1]] *= -1
+    np.testing.assert_array_equal(xr.open_dataset(path).tensor, values)
+    message = r"the labels \('1', 'c'\) of 'block' do not occur once in .*; select labels of"
+    with pytest.raises(ValueError, match=message):
+        to_file(part, path, region={"block": [("1", "c"), ("0", "b")]})
+    with pytest.raises(ValueError, match=r"the labels \('1', 'a'\) of 'block' occur again"):
+        to_file(part, path, region={"block": [("1", "a"), ("1", "a")]})
+    with pytest.raises(ValueError, match="the data have no coordinate 'chunk' or 'user'; pass"):
+        to_file(part.drop_vars("chunk"), path, region={"block": "auto"})
+
+
+def test_messages_of_regions_name_repeated_and_reordered_labels(tmp_path) -> None:
+    path = tmp_path / "a.tbf"
+    users = xr.DataArray(np.eye(3), {"user": list("abc")}, ("user", "x"), name="tensor")
+    to_file(users, path)
+    part = users.isel(user=[1, 0])
+    with pytest.raises(ValueError, match="the labels b of 'user' occur again in the region"):
+        to_file(part, path, region={"user": ["b", "b"]})
+    with pytest.raises(
+        ValueError, match=r"is b, a, but .* has a, b; correct region= .'auto' finds"
+    ):
+        to_file(part, path, region={"user": ["a", "b"]})
+
+
 def test_region_is_written_with_labels_of_different_lengths(tmp_path) -> None:
     labels = [f"{number:04}" for number in range(1000)]
     labels[700], labels[701] = "700", "00701"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import repeat
 from math import prod
+from operator import add
 from types import MappingProxyType
-from typing import Any, Literal, Self, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -17,85 +18,56 @@ from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import Finding
-from xr_tensorfmt.core.header import check_size
+from xr_tensorfmt.core.header import MAX_DIMENSIONS, check_size
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import Names, OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import file_order
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
 _BYTE = Plain(np.dtype(np.uint8))
-
-PlacedTensors = dict[str, tuple[tuple[int, ...], Element, int, int]]
-"""Shape, element, start and stop of tensors by key, in bytes after the start of the first one."""
+_DIM_SUFFIXES = tuple(f"_dim_{axis}" for axis in range(MAX_DIMENSIONS))
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """A tensor stored in a file."""
+@dataclass
+class StoredTensors:
+    """The tensors of a file by key. Opening omits the `unsupported` ones, which are bytes."""
 
-    key: str
-    shape: tuple[int, ...]
-    element: Element
-    offset: int
-    order: Literal["C", "F"] = "C"
-    source: Source | None = None  # None for the opened file
-    unsupported: TensorFormatError | None = None  # why the values cannot be a variable
+    path: str
+    layouts: dict[str, Any] = field(default_factory=dict)
+    unsupported: dict[str, TensorFormatError] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)  # unless it is the opened file
+    _shapes: dict[tuple[str, int], tuple[tuple[int, ...], int]] = field(default_factory=dict)
 
-    @classmethod
-    def create_unsupported(
-        cls, key: str, offset: int, nbytes: int, error: TensorFormatError
-    ) -> Self:
-        """Create a tensor whose bytes cannot be decoded."""
-        return cls(key, (nbytes,), _BYTE, offset, unsupported=error)
+    def add(self, key: str, layout: Layout, source: Source | None = None) -> None:
+        """Add a tensor. Raise TensorFormatError if its key is repeated."""
+        if key in self.layouts:
+            raise _build_key_error(self.path, f"{key!a} twice")
+        self.layouts[key] = layout
+        if source is not None:
+            self.sources[key] = source
 
-    @classmethod
-    def from_document(
-        cls, document: Fields, key: str, shape: object, element: Element, offset: int
-    ) -> Self:
-        """Create a tensor from a JSON document. Raise TensorFormatError if the shape is invalid."""
-        if not isinstance(shape, list) or not all(map(is_count, shape)):
-            raise document.error(f"the shape of {key!r}", shorten(repr(shape)), "a list of lengths")
-        item, header_offset = element.stored.itemsize, document.offset or 0
-        check_size(document.path, shape, item, header_offset, repr(key))
-        return cls(key, tuple(shape), element, offset)
+    def add_unsupported(self, key: str, offset: int, nbytes: int, error: TensorFormatError) -> None:
+        """Add a tensor whose bytes cannot be decoded."""
+        self.add(key, Dense((nbytes,), _BYTE, offset))
+        self.unsupported[key] = error
 
-    @property
-    def nbytes(self) -> int:
-        """Size of the data in bytes."""
-        return prod(self.shape) * self.element.stored.itemsize
-
-    @property
-    def stop(self) -> int:
-        """Offset of the first byte after the data."""
-        return self.offset + self.nbytes
-
-    @property
-    def layout(self) -> Layout:
-        """Layout of the values."""
-        if self.order == "F":
-            from xr_tensorfmt.core.views import column_major  # noqa: PLC0415  # only NumPy has it
-
-            return column_major(Dense(self.shape[::-1], self.element, self.offset))
-        return Dense(self.shape, self.element, self.offset)
-
-    def build_tensor(self, dims: tuple[str, ...], file_info: Mapping[str, Any]) -> Tensor:
-        """Build the variable. Its encoding includes `file_info`."""
-        encoding = {
-            **file_info,
-            "key": self.key,
-            "offset": self.offset,
-            "order": self.order,
-            "dtype": self.element.name,
-        }
-        if self.source is not None:
-            encoding["file"] = self.source.file_name
-        return Tensor(
-            self.key,
-            dims,
-            self.layout,
-            encoding={"tensorfmt": encoding, "dtype": self.element.encoding},
-            source=self.source,
-        )
+    def parse(
+        self, document: Fields, key: str, shape: object, element: Element, offset: int
+    ) -> int:
+        """Add a tensor of a JSON document, and return its bytes, or raise TensorFormatError."""
+        kind = repr(shape), id(element)  # a model has few, and `True` is not `1`
+        shape_and_size = self._shapes.get(kind)
+        if shape_and_size is None:
+            if not isinstance(shape, list) or not all(map(is_count, shape)):
+                field, actual = f"the shape of {key!r}", shorten(repr(shape))
+                raise document.error(field, actual, "a list of lengths")
+            item = element.stored.itemsize
+            check_size(document.path, shape, item, document.offset or 0, repr(key))
+            shape_and_size = self._shapes[kind] = tuple(shape), item * prod(shape)
+        lengths, nbytes = shape_and_size
+        self.layouts[key] = Dense(lengths, element, offset)
+        return nbytes
 
 
 def is_count(value: object) -> TypeGuard[int]:
@@ -103,66 +75,93 @@ def is_count(value: object) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < 1 << 63
 
 
-def _check_keys(path: str, tensors: Iterable[StoredTensor]) -> None:
-    """Raise TensorFormatError if a key is repeated or not encodable as UTF-8."""
-    for key, count in Counter(tensor.key for tensor in tensors).items():
-        if count > 1 or key.encode(errors="ignore").decode() != key:
-            actual = f"{key!a} twice" if count > 1 else ascii(key)
-            expected = "different strings that UTF-8 can encode"
-            raise TensorFormatError(path, "the key", actual, expected, "the header is corrupt")
+def _check_keys(path: str, keys: Iterable[str]) -> None:
+    """Raise TensorFormatError if a key is not encodable as UTF-8."""
+    try:
+        "".join(keys).encode()
+    except UnicodeEncodeError as error:
+        character = error.object[error.start]
+        raise _build_key_error(path, ascii(next(x for x in keys if character in x))) from None
+
+
+def _build_key_error(path: str, actual: str) -> TensorFormatError:
+    expected = "different strings that UTF-8 can encode"
+    return TensorFormatError(path, "the key", actual, expected, "the header is corrupt")
 
 
 def get_default_dims(key: str, rank: int, keys: AbstractSet[str]) -> tuple[str, ...]:
     """Return names for the dimensions of a tensor that differ from all keys."""
-    names = [f"{key}_dim_{axis}" for axis in range(rank)]
-    while not keys.isdisjoint(names):
-        names = [f"{name}_" if name in keys else name for name in names]
-    return tuple(names)
+    names = tuple(map(add, repeat(key, rank), _DIM_SUFFIXES))
+    while keys and not keys.isdisjoint(names):
+        names = tuple(f"{name}_" if name in keys else name for name in names)
+    return names
 
 
-def _name_dims(requested: Names, tensors: Sequence[StoredTensor]) -> Iterator[tuple[str, ...]]:
+def _name_dims(requested: Names, layouts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield the dimension names of each tensor: the user's if given, otherwise the defaults."""
-    keys = {tensor.key for tensor in tensors}
+    keys = layouts.keys()
     if isinstance(requested, Sequence) and len(keys) != 1:
         raise ValueError(
             f"dims={requested!r} names the dimensions of one variable, but the file has "
             f"{len(keys)}; pass a mapping of keys to dimension names"
         )
-    for tensor in tensors:
-        names = get_default_dims(tensor.key, len(tensor.shape), keys)
+    similar_keys = {key for key in keys if "_dim_" in key}
+    for key, layout in layouts.items():
+        dims = get_default_dims(key, len(layout.shape), similar_keys)
         if requested is not None:
-            names = name_dims(requested, tensor.key, names)
-            if clash := keys.intersection(names):
+            dims = name_dims(requested, key, dims)
+            if clash := keys & {*dims}:
                 raise ValueError(
-                    f"dims={requested!r} gives a dimension of {tensor.key!r} the name of the "
+                    f"dims={requested!r} gives a dimension of {key!r} the name of the "
                     f"variable {min(clash)!r}; choose another"
                 )
-        yield names
+        yield dims
+
+
+def build_tensor(
+    key: str,
+    dims: tuple[str, ...],
+    layout: Layout,
+    file_info: Mapping[str, Any],
+    source: Source | None = None,
+) -> Tensor:
+    """Build a variable from a dense layout in either order. Its encoding includes `file_info`."""
+    # Asking whether it is another class takes longer, because layouts have an abstract class.
+    stored: Any = layout if isinstance(layout, Dense) else file_order(layout)[0]
+    element: Element = stored.element
+    encoding = {
+        **file_info,
+        "key": key,
+        "offset": stored.offset,
+        "order": "C" if stored is layout else "F",
+        "dtype": element.name,
+    }
+    if source is not None:
+        encoding["file"] = source.file_name
+    encodings = {"tensorfmt": encoding, "dtype": element.encoding}
+    return Tensor(key, dims, layout, {}, encodings, source)
 
 
 def build_container(
-    path: str,
     options: OpenOptions,
-    tensors: Sequence[StoredTensor],
+    tensors: StoredTensors,
     file_info: Mapping[str, Any],
     metadata: Mapping[str, Any] = MappingProxyType({}),
     findings: Iterable[Finding] = (),
 ) -> Container:
     """Build the container of a file with tensors under keys, and metadata."""
-    _check_keys(path, tensors)
-    omitted = {tensor.key: tensor.unsupported for tensor in tensors if tensor.unsupported}
-    tensors = [tensor for tensor in tensors if not tensor.unsupported]
+    layouts, sources = tensors.layouts, tensors.sources
+    _check_keys(tensors.path, layouts)
+    if tensors.unsupported:
+        layouts = {x: layout for x, layout in layouts.items() if x not in tensors.unsupported}
     if not options.decode_floats:
-        tensors = [replace(tensor, element=tensor.element.narrow) for tensor in tensors]
-    dims = _name_dims(options.dims, tensors)
+        layouts = {x: replace(y, element=y.element.narrow) for x, y in layouts.items()}
+    named = zip(layouts.items(), _name_dims(options.dims, layouts), strict=True)
     return Container(
-        tuple(
-            tensor.build_tensor(names, file_info)
-            for tensor, names in zip(tensors, dims, strict=True)
-        ),
+        tuple([build_tensor(x, dims, y, file_info, sources.get(x)) for (x, y), dims in named]),
         attrs={name: value for name, value in metadata.items() if name != EMBEDDED_KEY},
         encoding={"tensorfmt": file_info},
         findings=tuple(findings),
-        omitted=omitted,
+        omitted=tensors.unsupported,
         embedded=metadata.get(EMBEDDED_KEY),
     )

@@ -14,7 +14,7 @@ from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element, get_dtype_name
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
-from xr_tensorfmt.formats._shared.keyed import PlacedTensors, get_default_dims
+from xr_tensorfmt.formats._shared.keyed import get_default_dims
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, embed_variable, encode_attrs
@@ -22,6 +22,9 @@ from xr_tensorfmt.writing.file_plan import PlannedVariable
 
 KeyedVariable = tuple[Variable, Conversion]
 """A variable to write, and its conversion, whose name is the key."""
+
+PlacedTensors = dict[str, tuple[tuple[int, ...], Element, int, int]]
+"""Shape, element, start and stop of tensors by key, in bytes after the start of the first one."""
 
 
 def place_tensors(variables: Iterable[KeyedVariable], alignment: int = 1) -> PlacedTensors:

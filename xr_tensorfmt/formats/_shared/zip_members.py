@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from struct import Struct
 from struct import error as struct_error
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
@@ -47,17 +47,13 @@ def _inflate(raw: bytes, length: int) -> bytes:
 
 
 def read_first_member(reader: HeaderReader) -> tuple[bytes, bytes]:
-    """Return the name of the first member and the start of its content, empty if unreadable."""
+    """Return the name of the first member and the start of its content, empty if compressed."""
     head = reader.read_head(_HEADER.size)
     if len(head) < _HEADER.size or not head.startswith(ZIP_MAGIC):
         return b"", b""
     _, _, _, compression, *_, length, extra = _HEADER.unpack(head)
     head = reader.read_head(_HEADER.size + length + extra + _RECOGNISED)[_HEADER.size :]
-    name, content = head[:length], head[length + extra :]
-    if compression == ZIP_DEFLATED:
-        with suppress(zlib.error):
-            return name, _inflate(content, _RECOGNISED)
-    return name, content if compression == ZIP_STORED else b""
+    return head[:length], head[length + extra :] if compression == ZIP_STORED else b""
 
 
 class _File:

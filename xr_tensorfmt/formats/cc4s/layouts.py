@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Array, Plain
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Array, Element, Plain
 from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.layout import Layout, SearchedLayout
 from xr_tensorfmt.core.locks import CachedValue
@@ -60,10 +61,8 @@ class Text(SearchedLayout):
 
     def search(self, source: Source, selection: Selection) -> Array:
         """Select from the values of the whole text."""
-        runs = selection.runs()
-        flat = np.add.outer(runs.starts, np.arange(runs.lengths[0]))
         values = self._values.get(lambda: self._parse_file(source))
-        return np.asarray(values[flat.reshape(selection.shape)])
+        return np.asarray(values[selection.flat].reshape(selection.shape))
 
     def _parse_file(self, source: Source) -> Array:
         """Parse the text in pieces of whole lines."""
@@ -161,19 +160,22 @@ class Axis:
 
 
 @dataclass(frozen=True, eq=False)
-class StoredBlocks:
-    """Blocks of a tensor, sorted by key. The slowest axis comes first."""
+class Blocks(Composite):
+    """All elements of a tensor stored in blocks. Elements outside the blocks are zero."""
 
+    inner: Layout  # the stored elements, block by block
+    # The slowest axis comes first.
     axes: tuple[Axis, ...]
-    # A number per block that identifies its sets of indices.
+    # A number per block that identifies its sets of indices, ascending.
     keys: Integers
     # Index of the first stored element of every block, and its strides along the axes.
     offsets: Integers
     strides: Integers
-    stored: int
 
     @classmethod
-    def from_labels(cls, axes: tuple[Axis, ...], labels: Sequence[Integers]) -> StoredBlocks:
+    def from_labels(
+        cls, axes: tuple[Axis, ...], labels: Sequence[Integers], element: Element
+    ) -> Blocks:
         """Find the blocks. The labels, one array per axis, are in the order of the file."""
         strides = [np.ones_like(labels[0])]
         for axis, label in zip(axes[::-1], labels[::-1], strict=True):
@@ -182,9 +184,29 @@ class StoredBlocks:
         keys = np.ravel_multi_index(tuple(labels), [axis.sizes.size for axis in axes])
         order = np.argsort(keys)
         offsets = (np.cumsum(sizes) - sizes)[order]
-        return cls(axes, keys[order], offsets, np.stack(strides[::-1])[:, order], int(sizes.sum()))
+        inner = Dense((int(sizes.sum()),), element, 0)
+        return cls(inner, axes, keys[order], offsets, np.stack(strides[::-1])[:, order])
 
-    def locate(self, indices: Sequence[Integers]) -> tuple[Integers, Integers]:
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the full tensor, slowest axis first."""
+        return tuple(axis.labels.size for axis in self.axes)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Data type of the stored elements."""
+        return self.inner.dtype
+
+    def split(self, selection: Selection) -> Iterator[Part]:
+        """Yield the selected elements that are stored. Targets are flat positions."""
+        start = 0
+        for batch in selection.divide(_ELEMENTS_AT_ONCE) if self.inner.shape[0] else ():
+            inside, flat = self._find_stored(batch.mesh)
+            if flat.size:
+                yield Part(self.inner, Points(self.inner.shape, (flat,)), start + inside)
+            start += batch.size
+
+    def _find_stored(self, indices: Sequence[Integers]) -> tuple[Integers, Integers]:
         """Return the flat positions of elements in a block, and their indices in the file."""
         pairs = list(zip(self.axes, indices, strict=True))
         labels = tuple(axis.labels[index] for axis, index in pairs)
@@ -198,41 +220,12 @@ class StoredBlocks:
             flat += positions.ravel()[inside] * strides[block]
         return inside, flat
 
-
-@dataclass(frozen=True)
-class ZeroFilledBlocks(Composite):
-    """All elements of a tensor stored in blocks. Elements outside the blocks are zero."""
-
-    inner: Layout
-    blocks: StoredBlocks
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the full tensor, slowest axis first."""
-        return tuple(axis.labels.size for axis in self.blocks.axes)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Data type of the stored elements."""
-        return self.inner.dtype
-
-    def split(self, selection: Selection) -> Iterator[Part]:
-        """Yield the selected elements that are stored. Targets are flat positions."""
-        start = 0
-        for batch in selection.divide(_ELEMENTS_AT_ONCE) if self.blocks.stored else ():
-            is_outer = not isinstance(batch, Points)
-            indices = np.ix_(*batch.index_arrays) if is_outer else batch.index_arrays
-            inside, flat = self.blocks.locate(indices)
-            if flat.size:
-                yield Part(self.inner, Points(self.inner.shape, (flat,)), start + inside)
-            start += batch.size
-
     def put(self, values: Array, target: Any, stored: Array) -> None:
         """Set the elements at flat positions."""
         values.reshape(-1)[target] = stored
 
 
-def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> StoredBlocks:
+def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> Blocks:
     """Return the blocks of a tensor. The first condition varies fastest."""
     fields, lengths, key = entry.fields, entry.lengths, "nonZeroCondition"
     count = prod(len(condition.non_zeros) for condition in entry.conditions)
@@ -264,7 +257,7 @@ def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> Sto
         labels.append(label[length:])
     if prod(axis.sizes.size for axis in axes) >= 1 << 63:
         raise fields.error(key, "too many kinds of blocks", f"at most {1 << 63}", "split the file")
-    blocks = StoredBlocks.from_labels(tuple(axes), labels)
+    blocks = Blocks.from_labels(tuple(axes), labels, entry.element)
     if not np.diff(blocks.keys).all():
         hint = "each block is stored once; correct the file"
         raise fields.error(key, "a block twice", "different blocks", hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -21,13 +21,12 @@ from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.json_text import parse_json
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
-from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
-from xr_tensorfmt.core.views import InMemory, View, column_major
+from xr_tensorfmt.core.views import InMemory, Scaled, column_major
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s import header, spec
 from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, TensorEntry
-from xr_tensorfmt.formats.cc4s.layouts import StoredBlocks, Text, ZeroFilledBlocks, find_blocks
+from xr_tensorfmt.formats.cc4s.layouts import Blocks, Text, find_blocks
 from xr_tensorfmt.formats.cc4s.yaml_text import read_yaml, simplify
 
 _SEARCHED_BYTES = 64 << 10
@@ -171,20 +170,19 @@ def _open_all(source: Source, entries: Sequence[TensorEntry]) -> OpenedFiles:
     property_files = set(filter(is_file_name, names))
     property_files.discard(source.file_name)
     files = [*(entry.elements_file for entry in entries), *sorted(property_files)]
-    opened: dict[str, tuple[Source, bytes]] = {}
 
-    def open_one(index: int) -> None:
-        file = files[index]
+    def open_one(file: str) -> tuple[Source, bytes] | None:
         try:
-            opened[file] = open_sibling(source, file, f"it has the elements of {source.name}")
+            return open_sibling(source, file, f"it has the elements of {source.name}")
         except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
             # Without permission to list a bucket, a store also denies access to missing objects.
             is_missing = not isinstance(error, PermissionError) or source.high_latency
-            if index < len(entries) or not is_missing:
-                raise
+            if file in property_files and is_missing:
+                return None
+            raise
 
-    source.run(open_one, range(len(files)))
-    return {file: opened[file] for file in files if file in opened}
+    opened = zip(files, source.run(open_one, files), strict=True)
+    return {file: pair for file, pair in opened if pair is not None}
 
 
 def _read_properties(opened: OpenedFiles) -> tuple[Mapping[str, Properties], list[Finding]]:
@@ -200,19 +198,6 @@ def _read_properties(opened: OpenedFiles) -> tuple[Mapping[str, Properties], lis
     return properties, findings
 
 
-@dataclass(frozen=True)
-class InAtomicUnits(View):
-    """Values multiplied by the unit of the file."""
-
-    unit: float
-
-    def apply(self, selection: Selection, *values: Array) -> Array:
-        """Multiply in place, because the reader owns the array."""
-        (stored,) = values
-        stored *= self.unit
-        return stored
-
-
 def _build_tensor(
     entry: TensorEntry,
     source: Source,
@@ -224,11 +209,11 @@ def _build_tensor(
     blocks = _find_blocks(entry, source, properties)
     if blocks is not None:
         field = entry.fields.get_path("dimensions")
-        options.check_filled(entry.fields.path, field, entry.total, blocks.stored, None)
+        options.check_filled(entry.fields.path, field, entry.total, prod(blocks.inner.shape), None)
     layout, end = _build_layout(entry, source, blocks)
     layout = column_major(layout)
     if options.apply_unit and entry.unit != 1:
-        layout = InAtomicUnits(layout, entry.unit)
+        layout = Scaled(layout, entry.unit)
     file_info = {
         "format": "cc4s",
         "version": spec.VERSION,
@@ -267,7 +252,7 @@ def _find_occupied(entry: TensorEntry) -> Array | None:
 
 def _find_blocks(
     entry: TensorEntry, source: Source, properties: Mapping[str, Properties]
-) -> StoredBlocks | None:
+) -> Blocks | None:
     """Return the stored blocks, or None if the file has all elements, as the only block."""
     if not entry.conditions:
         return None
@@ -280,11 +265,9 @@ def _find_blocks(
     return None if has_one and is_whole and is_missing else find_blocks(entry, properties)
 
 
-def _build_layout(
-    entry: TensorEntry, source: Source, blocks: StoredBlocks | None
-) -> tuple[Layout, End]:
+def _build_layout(entry: TensorEntry, source: Source, blocks: Blocks | None) -> tuple[Layout, End]:
     """Return the layout of the elements; raise an error if the file is truncated."""
-    lengths = entry.lengths[::-1] if blocks is None else (blocks.stored,)
+    lengths = entry.lengths[::-1] if blocks is None else blocks.inner.shape
     is_text, count = entry.elements == spec.TEXT, prod(lengths)
     # Text has at least a digit and the end of the line for each element.
     min_size = max(0, 2 * count - 1) if is_text else count * entry.element.stored.itemsize
@@ -304,7 +287,7 @@ def _build_layout(
     if is_text:
         end = End(source, source.size, "the elements")
         layout = Text(lengths, entry.element.dtype.kind == "c", source.size)
-    return layout if blocks is None else ZeroFilledBlocks(layout, blocks), end
+    return layout if blocks is None else replace(blocks, inner=layout), end
 
 
 def _build_labels(

@@ -15,22 +15,22 @@ pool of keys, a descriptor per tensor in any order, and data.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise, takewhile
+from itertools import pairwise, takewhile
 from math import prod
 from operator import itemgetter
 from struct import Struct, unpack
 
 from google_crc32c import value as crc32c
 
+from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.findings import Finding, Gap, finding_from_error
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats._shared.keyed import StoredTensor
+from xr_tensorfmt.formats._shared.keyed import StoredTensors
 from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC, spec
-from xr_tensorfmt.formats.mag.document import VERSION
 from xr_tensorfmt.formats.mag.spec import CORRUPT, FOREIGN, INCOMPLETE, MagFile, round_up
 
 ARCHIVE_VERSIONS = (1, 100)
@@ -81,32 +81,36 @@ class TensorRecord:
     length: int | None = None
     record_offset: int = 0
 
-    def to_stored(self, reader: HeaderReader, dtypes: Sequence[str], base: int) -> StoredTensor:
-        """Return the tensor, given the names of dtypes and the origin of offsets."""
-        if self.dtype >= len(dtypes):
-            field, expected = f"the dtype of {self.key!r}", f"a number below {len(dtypes)}"
-            raise reader.error(field, self.dtype, expected, CORRUPT, self.record_offset)
-        path, element = reader.source.name, spec.LITTLE_ENDIAN[dtypes[self.dtype]]
-        item, key = element.stored.itemsize, repr(self.key)
-        check_size(path, self.shape, item, self.record_offset, key)
-        tensor = StoredTensor(self.key, self.shape, element, base + self.offset)
-        count, nbytes = prod(self.shape), tensor.nbytes
+
+def _build_tensors(
+    reader: HeaderReader, records: Iterable[TensorRecord], dtypes: Sequence[str], base: int
+) -> StoredTensors:
+    """Return the tensors of records, given the names of dtypes and the origin of offsets."""
+    tensors = StoredTensors(reader.source.name)
+    for record in records:
+        key, shape, start = record.key, record.shape, record.record_offset
+        if record.dtype >= len(dtypes):
+            field, expected = f"the dtype of {key!r}", f"a number below {len(dtypes)}"
+            raise reader.error(field, record.dtype, expected, CORRUPT, start)
+        element = spec.LITTLE_ENDIAN[dtypes[record.dtype]]
+        check_size(tensors.path, shape, element.stored.itemsize, start, repr(key))
+        count, nbytes = prod(shape), prod(shape) * element.stored.itemsize
         # Elements in releases, padded bytes in earlier commits, bytes in the specification.
-        if self.length not in (None, count, round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes):
-            field = f"the length of {self.key!r}"
-            expected = f"{count} elements or {nbytes} bytes for shape {self.shape}"
-            raise reader.error(field, self.length, expected, CORRUPT, self.record_offset)
-        return tensor
+        if record.length not in (None, count, round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes):
+            field = f"the length of {key!r}"
+            expected = f"{count} elements or {nbytes} bytes for shape {shape}"
+            raise reader.error(field, record.length, expected, CORRUPT, start)
+        tensors.add(key, Dense(shape, element, base + record.offset))
+    return tensors
 
 
 def _take_key(cursor: Cursor, length: int, record_name: str) -> str:
-    start = cursor.offset
     raw = cursor.take(length, f"the key of {record_name}")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        actual, offset = f"the bytes {raw[error.start : error.end]!r}", start + error.start
-        raise cursor.reader.error("the key", actual, "UTF-8", FOREIGN, offset) from None
+        actual = f"the bytes {raw[error.start : error.end]!r}"
+        raise cursor.error("the key", actual, "UTF-8", FOREIGN, skip=error.start) from None
 
 
 def _check_checksum(
@@ -133,14 +137,9 @@ def read_file(reader: HeaderReader, options: OpenOptions) -> MagFile:
     version = reader.read_unsigned(len(MAGIC), 4, "the version")
     versions = sorted({*ARCHIVE_VERSIONS, *SNAPSHOTS})
     if magic != MAGIC or version not in versions:
-        raise TensorFormatError(
-            reader.source.name,
-            field="magic and version",
-            actual=f"{magic!r} and {version}",
-            expected=f"{MAGIC!r} and one of {', '.join(map(str, [*versions, VERSION]))}",
-            hint="the file has another format, or is newer than this version of xr_tensorfmt",
-            offset=0,
-        )
+        expected = f"{MAGIC!r} and one of {', '.join(map(str, [*versions, spec.VERSION]))}"
+        hint = "the file has another format, or is newer than this version of xr_tensorfmt"
+        raise reader.error("magic and version", f"{magic!r} and {version}", expected, hint, 0)
     # Version 100 is an archive or a snapshot.
     has_pool = reader.head.startswith(POOL, SNAPSHOT_HEADER.size)
     if version not in ARCHIVE_VERSIONS or (version in SNAPSHOTS and has_pool):
@@ -154,7 +153,7 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> MagFile:
     header = cursor.unpack(_ARCHIVE_HEADER, "the MAG header")
     _, version, checksum, tensor_count, metadata_count, aux = header
     if aux:
-        raise cursor.error("aux", aux, "0", "magnetron cannot read the file either", back=4)
+        raise cursor.error("aux", aux, "0", "magnetron cannot read the file either", skip=20)
     metadata = _read_metadata(cursor, metadata_count)
     records = _read_records(cursor, tensor_count)
     # Version 100 has two numberings of dtypes.
@@ -166,10 +165,11 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> MagFile:
     # An offset of 0 cannot be relative to the start of the file.
     is_relative = bool(records) and records[0].offset == 0
     base = round_up(stop, ARCHIVE_ALIGNMENT) if is_relative else 0
-    tensors = tuple(record.to_stored(reader, dtypes, base) for record in records)
+    tensors = _build_tensors(reader, records, dtypes, base)
     # magnetron reserves up to this size.
-    reserved = sum(round_up(tensor.nbytes, ARCHIVE_ALIGNMENT) for tensor in tensors)
-    reserved += (len(tensors) + 1) * ARCHIVE_ALIGNMENT + len(metadata) * RESERVED_METADATA_BYTES
+    layouts = tensors.layouts.values()
+    reserved = sum(round_up(layout.stop - layout.offset, ARCHIVE_ALIGNMENT) for layout in layouts)
+    reserved += (len(layouts) + 1) * ARCHIVE_ALIGNMENT + len(metadata) * RESERVED_METADATA_BYTES
     file = MagFile(
         "archive", version, tensors, stop, reader.source.size, metadata, {"checksum": checksum},
         findings, end=stop + reserved, fillers=(0xFF, 0),
@@ -185,7 +185,7 @@ def _read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
         tag, raw = cursor.unpack(_METADATA, record_name)
         if tag not in _VALUES:
             field, expected = f"the type tag of {record_name}", "1 for int64 or 2 for float64"
-            raise cursor.error(field, tag, expected, FOREIGN, back=_METADATA.size)
+            raise cursor.error(field, tag, expected, FOREIGN)
         key = _read_key(cursor, record_name)
         if key in metadata:
             expected = "one metadata record for each key"
@@ -198,7 +198,7 @@ def _read_key(cursor: Cursor, record_name: str) -> str:
     (length,) = cursor.unpack(_COUNT, f"the key length of {record_name}")
     if not 1 <= length <= MAX_KEY_BYTES:
         field, expected = f"the key length of {record_name}", f"1 to {MAX_KEY_BYTES}"
-        raise cursor.error(field, length, expected, FOREIGN, back=_COUNT.size)
+        raise cursor.error(field, length, expected, FOREIGN)
     return _take_key(cursor, length, record_name)
 
 
@@ -221,13 +221,12 @@ def _read_record(cursor: Cursor, index: int) -> TensorRecord:
     aux, length, offset = cursor.unpack(_RECORD, record_name)
     dtype, rank = aux & 0xFF, aux >> 8
     if not 1 <= rank <= MAX_RANK or dtype >= len(spec.LATE_ARCHIVE_DTYPES):
-        field, back = f"rank and dtype of {record_name}", _RECORD.size
         expected = f"a rank of 1 to {MAX_RANK} and a dtype below {len(spec.LATE_ARCHIVE_DTYPES)}"
-        raise cursor.error(field, f"{aux:#x}", expected, FOREIGN, back=back)
+        raise cursor.error(f"rank and dtype of {record_name}", f"{aux:#x}", expected, FOREIGN)
     shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {record_name}"))
     if min(shape) < 1:
         expected = "lengths of 1 and more"
-        raise cursor.error(f"the shape of {record_name}", shape, expected, CORRUPT, back=8 * rank)
+        raise cursor.error(f"the shape of {record_name}", shape, expected, CORRUPT)
     return TensorRecord(_read_key(cursor, record_name), shape, dtype, offset, length, record_offset)
 
 
@@ -247,9 +246,8 @@ def _read_published_record(cursor: Cursor, index: int) -> TensorRecord:
     rank = (aux >> 8 & 0xFF) or len(positive)
     shape = tuple(lengths[:rank])
     if rank > len(lengths) or min(shape, default=1) < 1:
-        field, back = f"the shape of {record_name}", _PUBLISHED_RECORD.size
-        expected = f"up to {len(lengths)} lengths of 1 and more"
-        raise cursor.error(field, f"{lengths} with aux {aux:#x}", expected, CORRUPT, back=back)
+        actual, expected = f"{lengths} with aux {aux:#x}", f"up to {len(lengths)} lengths from 1 on"
+        raise cursor.error(f"the shape of {record_name}", actual, expected, CORRUPT)
     return TensorRecord(key, shape, dtype, offset, length, record_offset)
 
 
@@ -257,22 +255,22 @@ def read_stream(reader: HeaderReader) -> MagFile:
     """Read a stream. It has no checksum."""
     cursor = Cursor(reader, 0)
     _, version, _, count, *rest = cursor.unpack(_ARCHIVE_HEADER, "the MAG header")
-    actual = version, *rest
-    if actual != (1, 0, 0):
-        field, back = "version, count of metadata and aux", _ARCHIVE_HEADER.size - 4
-        raise cursor.error(field, actual, "1, 0 and 0", CORRUPT, back=back)
+    if (version, *rest) != (1, 0, 0):
+        field = "version, count of metadata and aux"
+        raise cursor.error(field, (version, *rest), "1, 0 and 0", CORRUPT, skip=4)
     cursor.expect(b"KVDT")
     cursor.expect(b"THDR")
     records = [_read_stream_record(cursor, index) for index in range(count)]
     cursor.expect(b"TDAT")
     start, size = cursor.offset, reader.source.size
-    tensors = [record.to_stored(reader, spec.EARLY_ARCHIVE_DTYPES, 0) for record in records]
-    stops = list(accumulate((tensor.nbytes for tensor in tensors), initial=start))
-    if stops[-1] != size:
-        expected = f"{stops[-1] - start} bytes for all tensors"
-        raise cursor.error("the data", f"{size - start} bytes", expected, INCOMPLETE)
-    placed = (replace(tensor, offset=stop) for tensor, stop in zip(tensors, stops, strict=False))
-    return MagFile("stream", version, tuple(placed), start, size)
+    tensors, stop = _build_tensors(reader, records, spec.EARLY_ARCHIVE_DTYPES, 0), start
+    for key, layout in tensors.layouts.items():
+        tensors.layouts[key] = replace(layout, offset=stop)
+        stop = tensors.layouts[key].stop
+    if stop != size:
+        expected = f"{stop - start} bytes for all tensors"
+        raise reader.error("the data", f"{size - start} bytes", expected, INCOMPLETE, start)
+    return MagFile("stream", version, tensors, start, size)
 
 
 def _read_stream_record(cursor: Cursor, index: int) -> TensorRecord:
@@ -284,10 +282,10 @@ def _read_stream_record(cursor: Cursor, index: int) -> TensorRecord:
     if not 1 <= length <= max_bytes or rank > max_rank or dtype >= dtypes:
         actual = f"a key of {length} bytes, rank {rank} and dtype {dtype}"
         expected = f"1 to {max_bytes} bytes, a rank up to {max_rank} and a dtype below {dtypes}"
-        raise cursor.error(record_name, actual, expected, CORRUPT, back=_STREAM_RECORD.size)
+        raise cursor.error(record_name, actual, expected, CORRUPT)
     if min(lengths) < 1 or max(lengths[rank:], default=1) > 1:
         field, expected = f"the shape of {record_name}", f"{rank} lengths of 1 and more, then ones"
-        raise cursor.error(field, lengths, expected, CORRUPT, back=_STREAM_RECORD.size - 4)
+        raise cursor.error(field, lengths, expected, CORRUPT, skip=4)
     key = _take_key(cursor, length, record_name)
     return TensorRecord(key, tuple(lengths[:rank]), dtype, 0, record_offset=record_offset)
 
@@ -299,11 +297,11 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> MagFile:
     _, version, seconds, checksum, aux, metadata_count, tensor_count = header
     if aux or metadata_count:
         field = "aux and the count of metadata"
-        raise cursor.error(field, (aux, metadata_count), "zeros", CORRUPT, back=12)
+        raise cursor.error(field, (aux, metadata_count), "zeros", CORRUPT, skip=20)
     keys = _read_pool(cursor)
     if tensor_count > len(keys):
         expected = f"at most the {len(keys)} keys"
-        raise cursor.error("the count of tensors", tensor_count, expected, CORRUPT)
+        raise reader.error("the count of tensors", tensor_count, expected, CORRUPT, 28)
     cursor.expect(b"MDT!")
     cursor.expect(b"DSC!")
     numbered = [_read_descriptor(cursor, keys, index) for index in range(tensor_count)]
@@ -313,7 +311,7 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> MagFile:
     stop, size = cursor.offset, reader.source.size
     start = round_up(stop, alignment)
     records = [record for _, record in sorted(numbered, key=itemgetter(0))]
-    tensors = tuple(record.to_stored(reader, dtypes, start) for record in records)
+    tensors = _build_tensors(reader, records, dtypes, start)
     file_info = {"checksum": checksum, "seconds_since_1970": seconds}
     gaps = (Gap(stop, start, "the padding before the data"),)
     file = MagFile("snapshot", version, tensors, start, size, {}, file_info, findings, gaps)
@@ -325,12 +323,11 @@ def _read_pool(cursor: Cursor) -> list[str]:
     cursor.expect(POOL)
     (count,) = cursor.unpack(_COUNT, "the count of strings")
     if count > MAX_STRINGS:
-        limit = f"up to {MAX_STRINGS}"
-        raise cursor.error("the count of strings", count, limit, CORRUPT, back=_COUNT.size)
+        raise cursor.error("the count of strings", count, f"up to {MAX_STRINGS}", CORRUPT)
     offsets = unpack(f"<{count + 1}I", cursor.take(4 * (count + 1), "the offsets of strings"))
     if offsets[0] or any(stop <= start for start, stop in pairwise(offsets)):
-        field, expected = "the offsets of strings", "0 and then ascending offsets"
-        raise cursor.error(field, offsets[:8], expected, CORRUPT, back=4 * (count + 1))
+        expected = "0 and then ascending offsets"
+        raise cursor.error("the offsets of strings", offsets[:8], expected, CORRUPT)
     if offsets[-1] > MAX_POOL_BYTES:
         limit = f"up to {MAX_POOL_BYTES}"
         raise cursor.error("the bytes of all strings", offsets[-1], limit, CORRUPT)
@@ -343,11 +340,11 @@ def _read_descriptor(cursor: Cursor, keys: list[str], index: int) -> tuple[int, 
     start, record_name = cursor.offset, f"tensor descriptor {index}"
     rank, dtype, reserved, key, count, offset = cursor.unpack(_DESCRIPTOR, record_name)
     if rank > MAX_DIMENSIONS:
-        field, expected = f"the rank of {record_name}", f"at most {MAX_DIMENSIONS} dimensions"
-        raise cursor.error(field, rank, expected, CORRUPT, back=_DESCRIPTOR.size)
+        expected = f"at most {MAX_DIMENSIONS} dimensions"
+        raise cursor.error(f"the rank of {record_name}", rank, expected, CORRUPT)
     shape = unpack(f"<{rank}Q", cursor.take(8 * rank, f"the shape of {record_name}"))
     if reserved or prod(shape) != count or key >= len(keys):
         actual = f"{count} elements of shape {shape}, reserved bytes {reserved:#x}, key {key}"
         expected = f"the product of the lengths, zeros, and a key below {len(keys)}"
-        raise cursor.error(record_name, actual, expected, CORRUPT, back=cursor.offset - start)
+        raise cursor.reader.error(record_name, actual, expected, CORRUPT, start)
     return key, TensorRecord(keys[key], shape, dtype, offset, record_offset=start)

@@ -1,4 +1,4 @@
-"""Definitions for all MAG containers: dtypes and the placement of data.
+"""Definitions for all MAG containers: dtypes, the placement of data, and the header of version 300.
 
 The number of a dtype depends on the container and its version: magnetron inserted bfloat16 at
 number 2, and later float8_e4m3fn at number 3. Source: the history of magnetron, and files written
@@ -8,15 +8,16 @@ by its releases.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import Any
+from dataclasses import astuple, dataclass, field
+from struct import Struct
+from typing import Any, ClassVar, Self
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.findings import Finding, Gap
-from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.narrow_floats import build_elements
-from xr_tensorfmt.formats._shared.keyed import StoredTensor
+from xr_tensorfmt.formats._shared.keyed import StoredTensors
+from xr_tensorfmt.formats.mag import MAGIC
 
 CORRUPT = "the header is corrupt"
 FOREIGN = "the header is corrupt, or the file has another format"
@@ -37,6 +38,16 @@ SNAPSHOT_200_DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "bool"
 LITTLE_ENDIAN = build_elements(SNAPSHOT_200_DTYPES)
 BIG_ENDIAN = build_elements(SNAPSHOT_200_DTYPES, ">")
 
+# Version 300.
+VERSION = 300
+DTYPE_NAMES = tuple("boolean" if name == "bool" else name for name in SNAPSHOT_200_DTYPES)
+ALIGNMENT = 4096
+# Limit on the JSON document. A document with a tokenizer has about 10 MB.
+MAX_DOCUMENT_BYTES = 128 << 20
+# Keys of the document: of a mapping of metadata, of a mapping of tensors, and of strings.
+METADATA, TENSORS = "usr_metadata", "tensor_map"
+FILE_INFO = ("manifest_ver", "timestamp", "magnetron_ver", "snapshot_ver")
+
 
 @dataclass(frozen=True)
 class MagFile:
@@ -44,7 +55,7 @@ class MagFile:
 
     container: str
     version: int
-    tensors: tuple[StoredTensor, ...]
+    tensors: StoredTensors
     data_start: int
     data_stop: int
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -67,22 +78,63 @@ def check_placement(
     start, end = file.data_start, min(file.data_stop, reader.source.size)
     unreleased = f"{INCOMPLETE}, unless an unreleased version of magnetron wrote it"
     stop, previous = start, ""
-    for tensor in sorted(file.tensors, key=attrgetter("offset")):
-        field, actual = f"the data of {tensor.key!r}", f"bytes {tensor.offset} to {tensor.stop}"
-        if not start <= tensor.offset <= tensor.stop <= end:
+    for key, layout in sorted(file.tensors.layouts.items(), key=lambda item: item[1].offset):
+        first, last = layout.offset, layout.stop
+        field, actual = f"the data of {key!r}", f"bytes {first} to {last}"
+        if not start <= first <= last <= end:
             expected = f"a range between byte {start} and the end at byte {end}"
-            raise reader.error(field, actual, expected, INCOMPLETE, tensor.offset)
-        if not tensor.nbytes:
+            raise reader.error(field, actual, expected, INCOMPLETE, first)
+        if first == last:
             continue
-        if tensor.offset < stop:
+        if first < stop:
             expected = f"data after the end of {previous!r} at byte {stop}"
             hint = "two tensors cannot share bytes; the header is corrupt"
-            raise reader.error(field, actual, expected, hint, tensor.offset)
-        aligned = start + round_up(stop - start, alignment) if alignment else tensor.offset
-        if tensor.offset != aligned:
+            raise reader.error(field, actual, expected, hint, first)
+        aligned = start + round_up(stop - start, alignment) if alignment else first
+        if first != aligned:
             expected = f"data from byte {aligned} on, the first aligned one after other data"
-            raise reader.error(field, actual, expected, unreleased, tensor.offset)
-        stop, previous = tensor.stop, tensor.key
+            raise reader.error(field, actual, expected, unreleased, first)
+        stop, previous = last, key
     if alignment and file.data_stop - stop > max_spare:
         actual = f"{file.data_stop - stop} bytes more than its tensors need"
         raise reader.error("the data section", actual, f"up to {max_spare}", unreleased, stop)
+
+
+@dataclass(frozen=True)
+class SnapshotHeader:
+    """Offset and size of the document and of the data. `aux` is 1 if the data are big-endian."""
+
+    aux: int
+    document_start: int
+    document_bytes: int
+    data_start: int
+    data_bytes: int
+
+    struct: ClassVar[Struct] = Struct("<4sIIQQQQ")
+
+    @classmethod
+    def read(cls, reader: HeaderReader) -> Self:
+        """Read and check the header."""
+        header = cls(*Cursor(reader, 0).unpack(cls.struct, "the MAG header")[2:])
+        if header.aux > 1:
+            hint = f"{CORRUPT}, or a draft between magnetron 0.1.9 and 0.2.0 wrote the file"
+            raise reader.error("aux", f"{header.aux:#x}", "0 or 1", hint, 8)
+        document = header.document_start, header.document_start + header.document_bytes
+        data = header.data_start, header.data_stop
+        if [*document, *data] != sorted(document + data) or document[0] < cls.struct.size:
+            field, actual = "the offsets of document and data", f"{document} and {data}"
+            raise reader.error(field, actual, "ascending offsets", CORRUPT, 12)
+        if header.data_stop > reader.source.size:
+            actual = f"truncated by the end of the file at byte {reader.source.size}"
+            expected = f"data up to byte {header.data_stop}"
+            raise reader.error("the data", actual, expected, INCOMPLETE, header.data_start)
+        return header
+
+    def pack(self) -> bytes:
+        """Encode the header."""
+        return self.struct.pack(MAGIC, VERSION, *astuple(self))
+
+    @property
+    def data_stop(self) -> int:
+        """Offset of the first byte after the data."""
+        return self.data_start + self.data_bytes

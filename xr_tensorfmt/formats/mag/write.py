@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from json import dumps
@@ -12,7 +12,7 @@ from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
 from xr_tensorfmt.core.json_values import DTYPE_TAG, strip_dtypes
 from xr_tensorfmt.formats._shared import keyed_writing as keyed
-from xr_tensorfmt.formats.mag import document
+from xr_tensorfmt.formats.mag import spec
 from xr_tensorfmt.formats.mag.spec import LITTLE_ENDIAN, round_up
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import check_header_size, encode_metadata
@@ -32,7 +32,7 @@ def plan(checked: CheckedInput) -> FilePlan:
                 f"{checked.path}: {conversion.name!r} has {variable.ndim} dimensions, and "
                 f"magnetron loads at most {MAX_SNAPSHOT_DIMENSIONS}; stack some of them"
             )
-    placed = keyed.place_tensors(variables, document.ALIGNMENT)
+    placed = keyed.place_tensors(variables, spec.ALIGNMENT)
     data_bytes = max((stop for *_, stop in placed.values()), default=0)
     if not data_bytes:
         raise ValueError(
@@ -40,11 +40,11 @@ def plan(checked: CheckedInput) -> FilePlan:
             "add a variable that has some, or write another format"
         )
     metadata = _build_metadata(checked, variables, embedded)
-    content = document.pack_document(placed, metadata, datetime.now().astimezone().isoformat())
-    check_header_size(checked, content, document.MAX_DOCUMENT_BYTES)
-    head_bytes = document.SnapshotHeader.struct.size
-    start = round_up(head_bytes + len(content), document.ALIGNMENT)
-    header = document.SnapshotHeader(0, head_bytes, len(content), start, data_bytes)
+    content = _pack_document(placed, metadata)
+    check_header_size(checked, content, spec.MAX_DOCUMENT_BYTES)
+    head_bytes = spec.SnapshotHeader.struct.size
+    start = round_up(head_bytes + len(content), spec.ALIGNMENT)
+    header = spec.SnapshotHeader(0, head_bytes, len(content), start, data_bytes)
     pieces = (Piece(0, header.pack() + content),)
     return FilePlan(header.data_stop, pieces, keyed.plan_variables(variables, placed, start))
 
@@ -66,3 +66,21 @@ def _build_metadata(
         encode_metadata(checked, embedded)  # checks the size
         metadata[EMBEDDED_KEY] = embedded.to_dict()
     return metadata
+
+
+def _pack_document(placed: keyed.PlacedTensors, metadata: Mapping[str, Any]) -> bytes:
+    """Encode the document. Offsets of tensors are relative to the data section."""
+    file_info = (1, datetime.now().astimezone().isoformat(), "0.2.2", "0.3.0")  # magnetron 0.2.2
+    entries = {}
+    for key, (shape, element, start, stop) in placed.items():
+        dtype_id = spec.SNAPSHOT_200_DTYPES.index(element.name)
+        entries[key] = {
+            "shape": shape,
+            "dtype": spec.DTYPE_NAMES[dtype_id],
+            "dtype_id": dtype_id,
+            "offset": start,
+            "nbytes": stop - start,
+        }
+    content: dict[str, Any] = dict(zip(spec.FILE_INFO, file_info, strict=True))
+    content |= {spec.METADATA: metadata, spec.TENSORS: entries}
+    return dumps(content, separators=(",", ":"), ensure_ascii=False).encode()

@@ -40,9 +40,9 @@ class NpzFormat(Format):
     open_options = frozenset({"verify"})
 
     def match(self, reader: HeaderReader) -> Match:
-        """Check the first member. Many formats are zips."""
+        """Check the first member, if compressed only its name. Many formats are zips."""
         name, content = read_first_member(reader)
-        if name.endswith(SUFFIX.encode()) and content.startswith(MAGIC):
+        if name.endswith(SUFFIX.encode()) and (not content or content.startswith(MAGIC)):
             return Match.CERTAIN
         is_possible = super().match(reader) and self.find_suffix(reader.source.file_name)
         return Match.POSSIBLE if is_possible else Match.NONE

@@ -12,12 +12,16 @@ import numpy as np
 from numpy.lib import format as npy
 
 from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Plain
 from xr_tensorfmt.core.findings import End, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader, check_size
+from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container
+from xr_tensorfmt.formats._shared.keyed import StoredTensors, build_container, build_tensor
 from xr_tensorfmt.formats._shared.zip_members import open_member, read_directory
 from xr_tensorfmt.formats.npy import MAGIC, SUFFIX, get_default_dims
 
@@ -53,44 +57,44 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a file of one array."""
     path = reader.source.name
     head = reader.read_head(compute_header_stop(reader.head))
-    array = parse_array(path, head, 0, options.name, "the array")
-    reader.check_complete(array.stop)
-    dims = name_dims(options.dims, options.name, get_default_dims(len(array.shape)))
+    layout, stop = parse_array(path, head, 0, options.name, "the array")
+    reader.check_complete(stop)
+    dims = name_dims(options.dims, options.name, get_default_dims(len(layout.shape)))
     # numpy.save can append arrays to an open file.
-    end = End(reader.source, array.stop, "the first array")
-    return Container((array.build_tensor(dims, {"format": "npy"}),), ends=(end,))
+    end = End(reader.source, stop, "the first array")
+    return Container((build_tensor(options.name, dims, layout, {"format": "npy"}),), ends=(end,))
 
 
 def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the directory of a zip and the headers of its arrays, concurrently if remote."""
     members, end = read_directory(reader, MAX_NPZ_DIRECTORY_BYTES)
-    results: dict[int, StoredTensor | TensorFormatError] = {}
 
-    def read_one(number: int) -> None:
+    def read_one(member: ZipInfo) -> tuple[Layout, Source | None] | TensorFormatError:
         try:
-            results[number] = _read_member(reader, members[number])
-        except UnsupportedMemberError as error:
-            key = members[number].filename.removesuffix(SUFFIX)
-            results[number] = StoredTensor.create_unsupported(key, 0, 0, error)
+            return _read_member(reader, member)
         except TensorFormatError as error:
-            results[number] = error
+            return error
 
-    reader.source.run(read_one, range(len(members)))
-    ordered = [results[number] for number in sorted(results)]
-    tensors = [result for result in ordered if isinstance(result, StoredTensor)]
-    errors = [result for result in ordered if isinstance(result, TensorFormatError)]
-    if errors and all(tensor.unsupported for tensor in tensors):
+    tensors, errors = StoredTensors(reader.source.name), []
+    for member, result in zip(members, reader.source.run(read_one, members), strict=True):
+        key = member.filename.removesuffix(SUFFIX)
+        if isinstance(result, UnsupportedMemberError):
+            tensors.add_unsupported(key, 0, 0, result)
+        elif isinstance(result, TensorFormatError):
+            errors.append(result)
+        else:
+            tensors.add(key, *result)
+    if errors and len(tensors.layouts) == len(tensors.unsupported):
         raise errors[0]
     findings = [
         replace(finding, message=f"{finding.message}; it is omitted")
         for finding in map(finding_from_error, errors)
     ]
-    path = reader.source.name
-    container = build_container(path, options, tensors, {"format": "npz"}, findings=findings)
+    container = build_container(options, tensors, {"format": "npz"}, findings=findings)
     return replace(container, ends=(end,), parsed=members)
 
 
-def _read_member(reader: HeaderReader, member: ZipInfo) -> StoredTensor:
+def _read_member(reader: HeaderReader, member: ZipInfo) -> tuple[Layout, Source | None]:
     path, offset, file = reader.source.name, member.header_offset, member.filename
     key = file.removesuffix(SUFFIX)
     if key == file:
@@ -101,12 +105,12 @@ def _read_member(reader: HeaderReader, member: ZipInfo) -> StoredTensor:
     stop = min(compute_header_stop(head), member.file_size)
     if stop > len(head):
         head = (source or reader).read_bytes(start, start + stop)
-    array = parse_array(path, head, start, key, f"the array {key!r}")
-    if array.stop > start + member.file_size:
+    layout, stop = parse_array(path, head, start, key, f"the array {key!r}")
+    if stop > start + member.file_size:
         actual = f"{member.file_size} bytes"
-        expected = f"{array.stop - start} bytes for shape {array.shape}"
+        expected = f"{stop - start} bytes for shape {layout.shape}"
         raise TensorFormatError(path, field, actual, expected, "the file is corrupt", offset)
-    return replace(array, source=source)
+    return layout, source
 
 
 def compute_header_stop(head: bytes) -> int:
@@ -117,8 +121,8 @@ def compute_header_stop(head: bytes) -> int:
     return start + min(length, MAX_HEADER_BYTES + 1)
 
 
-def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> StoredTensor:
-    """Parse the header of an array at an offset."""
+def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> tuple[Layout, int]:
+    """Return the layout of an array whose header is at an offset, and the end of its data."""
 
     def error(field: str, actual: object, expected: str, hint: str) -> TensorFormatError:
         return TensorFormatError(path, f"{field} of {title}", actual, expected, hint, offset)
@@ -151,7 +155,8 @@ def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> St
     element = Boolean() if dtype.kind == "b" else Plain(dtype)
     start = offset + 8 + file.tell()
     check_size(path, shape, dtype.itemsize, offset, repr(key))
-    return StoredTensor(key, shape, element, start, order="F" if is_fortran else "C")
+    stored = Dense(shape[::-1] if is_fortran else shape, element, start)
+    return column_major(stored) if is_fortran else stored, stored.stop
 
 
 def _find_hint(dtype: np.dtype[Any]) -> str:

@@ -7,7 +7,6 @@ Modules, in the order to read them:
 - `earlier_versions`: the headers of versions 1 and 2, and the zip
 - `packed`, `matrices`: the layouts
 - `read`, `write`, `check`: the format
-- `popcount`: counts of packed bits
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ packed: 4 zero bytes precede ``rows``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from struct import Struct
 from zipfile import ZipInfo
@@ -18,15 +18,9 @@ from xr_tensorfmt.formats._shared.zip_members import open_member, read_directory
 from xr_tensorfmt.formats.pycauset.metadata import build_matrix
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, MIN_PAYLOAD_BYTES, WORD_BYTES, Matrix
 
-MATRIX_TYPES = {
-    1: "CAUSAL",
-    2: "INTEGER",
-    3: "TRIANGULAR_FLOAT",
-    4: "DENSE_FLOAT",
-    5: "IDENTITY",
-    6: "VECTOR",
-}
-DATA_TYPES = {1: "BIT", 2: "INT32", 3: "FLOAT64", 4: "COMPLEX_FLOAT64"}
+# Names by number, from 1 on.
+MATRIX_TYPES = ("CAUSAL", "INTEGER", "TRIANGULAR_FLOAT", "DENSE_FLOAT", "IDENTITY", "VECTOR")
+DATA_TYPES = ("BIT", "INT32", "FLOAT64", "COMPLEX_FLOAT64")
 
 # Matrix types are named after float64. With int32, two of them have other names.
 _INT32_TYPES = {"TRIANGULAR_FLOAT": "TRIANGULAR_INTEGER", "DENSE_FLOAT": "INTEGER"}
@@ -87,13 +81,13 @@ def find_fields_stop(matrix: Matrix) -> int:
 
 
 def _get_name(
-    reader: HeaderReader, field: str, number: int, names: Mapping[int, str], offset: int
+    reader: HeaderReader, field: str, number: int, names: Sequence[str], offset: int
 ) -> str:
-    if number not in names:
-        expected = ", ".join(f"{code} ({name})" for code, name in names.items())
+    if not 1 <= number <= len(names):
+        expected = ", ".join(f"{code} ({name})" for code, name in enumerate(names, 1))
         hint = "the header is corrupt, or of an unsupported version"
         raise reader.error(field, number, expected, hint, offset)
-    return names[number]
+    return names[number - 1]
 
 
 def read_archive(reader: HeaderReader) -> Matrix:

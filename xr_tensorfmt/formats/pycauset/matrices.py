@@ -39,19 +39,12 @@ class Diagonal(Composite):
 
     def split(self, selection: Selection) -> Iterator[Part]:
         """Yield the selected part of the diagonal."""
-        rows, columns = (np.zeros(1, dtype=np.int64), *selection.index_arrays)[-2:]
-        if isinstance(selection, Points):
-            target = (np.flatnonzero(rows + self.shift == columns),)
-            common = columns[target]
-        else:
-            common, *indices = np.intersect1d(
-                rows + self.shift, columns, assume_unique=True, return_indices=True
-            )
-            target = tuple(indices[-len(self.lengths) :])
-        length = min(self.lengths)
-        if common.size:
-            stored = self.values or InMemory(np.broadcast_to(1.0, (length,)))
-            yield Part(stored, Points((length,), (common - self.shift,)), target)
+        rows, columns = (np.zeros(1, dtype=np.int64), *selection.mesh)[-2:]
+        target = np.nonzero(rows + self.shift == columns)
+        numbers = np.broadcast_to(rows, selection.shape)[target]
+        if numbers.size:
+            stored = self.values or InMemory(np.broadcast_to(1.0, (min(self.lengths),)))
+            yield Part(stored, Points(stored.shape, (numbers,)), target)
 
     @property
     def layout_to_validate(self) -> Layout | None:
@@ -77,51 +70,11 @@ class Mirrored(View):
 
     def apply(self, selection: Selection, *values: Array) -> Array:
         """Copy elements below the diagonal from their mirror image."""
-        rows, columns = selection.index_arrays
-        upper, image = values[0], values[-1]
-        if isinstance(selection, Points):
-            below = rows > columns
-        else:
-            below, image = rows[:, np.newaxis] > columns, image.T
+        rows, columns = selection.mesh
+        upper, image = values[0], values[-1].T
         if len(values) > 1 or isinstance(selection, Points):
-            np.copyto(upper, image if self.sign > 0 else 0 - image, where=below)
+            np.copyto(upper, image if self.sign > 0 else 0 - image, where=rows > columns)
         return upper
-
-
-@dataclass(frozen=True)
-class Scaled(View):
-    """Values times a number in double precision, conjugated or not. Zeros stay 0.0."""
-
-    scalar: complex
-    is_conjugated: bool = False
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The inner dtype if the number is 1, otherwise complex128 or float64."""
-        if self.scalar == 1:
-            return self.inner.dtype
-        is_complex = self.inner.dtype.kind == "c" or self.scalar.imag != 0
-        return np.dtype(np.complex128 if is_complex else np.float64)
-
-    def apply(self, selection: Selection, *values: Array) -> Array:
-        """Multiply, then conjugate."""
-        (product,) = values
-        if self.scalar != 1:
-            product = self._multiply(product)
-        # In place, because the caller owns the values. Zeros keep their signs.
-        is_conjugated = self.is_conjugated and product.dtype.kind == "c"
-        return np.conjugate(product, out=product, where=product != 0) if is_conjugated else product
-
-    def _multiply(self, values: Array) -> Array:
-        with np.errstate(invalid="ignore", over="ignore"):
-            if self.scalar.imag:
-                scaled = np.multiply(values, self.scalar, dtype=np.complex128)
-            else:
-                scaled = np.array(values, dtype=self.dtype, order="C")
-                scaled.view(np.float64)[...] *= self.scalar.real
-        if self.scalar.imag or not 0 < self.scalar.real < np.inf:
-            np.copyto(scaled, 0, where=values == 0)
-        return scaled
 
 
 @dataclass(frozen=True)

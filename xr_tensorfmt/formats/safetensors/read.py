@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
@@ -15,7 +15,7 @@ from xr_tensorfmt.core.json_text import read_json
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container, is_count
+from xr_tensorfmt.formats._shared.keyed import StoredTensors, build_container
 from xr_tensorfmt.formats.safetensors.spec import (
     DTYPES,
     ELEMENTS,
@@ -29,16 +29,16 @@ from xr_tensorfmt.formats.safetensors.spec import (
 
 _FILE_INFO = {"format": "safetensors"}
 _entry_fields = itemgetter("dtype", "shape", "data_offsets")
+_get_offsets = itemgetter("data_offsets")
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read a header, or an index and the headers of all its files."""
-    path = reader.source.name
     # The length before the header of a file ends with zeros, and JSON does not contain them.
     if reader.head.lstrip().startswith(b"{") and 0 not in reader.head[:LENGTH_BYTES]:
         return _read_index(reader, options)
     header = SafetensorsHeader.read(reader)
-    container = build_container(path, options, header.tensors, _FILE_INFO, header.metadata)
+    container = build_container(options, header.tensors, _FILE_INFO, header.metadata)
     return replace(container, ends=(header.end,))
 
 
@@ -46,7 +46,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 class SafetensorsHeader:
     """Parsed header of a file."""
 
-    tensors: Sequence[StoredTensor]
+    tensors: StoredTensors
     metadata: Mapping[str, str]
     end: End
     checksum: str
@@ -63,52 +63,59 @@ class SafetensorsHeader:
             actual = shorten(repr(metadata))
             raise document.error(METADATA, actual, "an object whose values are strings")
         start = LENGTH_BYTES + length
-        tensors = [_unpack(document, *item, start) for item in entries.items()]
+        tensors = StoredTensors(reader.source.name)
+        for key, entry in entries.items():
+            _unpack(document, key, entry, start, tensors)
         checksum = compute_checksum(reader.read_field(0, start, "the header"))
-        return cls(tensors, metadata, _check_consecutive(reader, tensors, start), checksum)
+        return cls(tensors, metadata, _check_consecutive(reader, entries, start), checksum)
 
 
-def _unpack(document: Fields, key: str, entry: Any, start: int) -> StoredTensor:
+def _unpack(document: Fields, key: str, entry: Any, start: int, tensors: StoredTensors) -> None:
     """Parse the entry of a tensor. Its offsets are relative to `start`."""
-
-    def error(field: str, actual: object, expected: str) -> TensorFormatError:
-        return document.error(f"{field} of {key!r}", shorten(repr(actual)), expected)
-
     try:
         dtype, shape, (first, stop) = _entry_fields(entry)
     except (KeyError, TypeError, ValueError):  # ValueError if there are not two offsets
         expected = "an object with dtype, shape and two data_offsets"
-        raise error("the entry", entry, expected) from None
+        raise _build_error(document, "the entry", key, entry, expected) from None
+    if type(first) is not int or type(stop) is not int or not 0 <= first <= stop:
+        expected = "two ascending numbers of bytes"
+        raise _build_error(document, "the data_offsets", key, [first, stop], expected)
     if not isinstance(dtype, str):
-        raise error("the dtype", dtype, "a str")
-    if not is_count(first) or not is_count(stop) or first > stop:
-        raise error("the data_offsets", [first, stop], "two ascending numbers of bytes")
+        raise _build_error(document, "the dtype", key, dtype, "a str")
     if dtype not in DTYPES:
-        unsupported = error("the dtype", dtype, f"one of {', '.join(DTYPES)}")
-        unsupported = replace(unsupported, hint="load it with safetensors.torch.load_file")
-        return StoredTensor.create_unsupported(key, start + first, stop - first, unsupported)
-    element = ELEMENTS[DTYPES[dtype]]
-    stored = StoredTensor.from_document(document, key, shape, element, start + first)
-    if stored.stop != start + stop:
-        expected = f"{stored.nbytes} bytes between them, for {dtype} of shape {shape}"
-        raise error("the data_offsets", [first, stop], expected)
-    return stored
+        error = _build_error(document, "the dtype", key, dtype, f"one of {', '.join(DTYPES)}")
+        error = replace(error, hint="load it with safetensors.torch.load_file")
+        tensors.add_unsupported(key, start + first, stop - first, error)
+        return
+    nbytes = tensors.parse(document, key, shape, ELEMENTS[DTYPES[dtype]], start + first)
+    if stop - first != nbytes:
+        expected = f"{nbytes} bytes between them, for {dtype} of shape {shape}"
+        raise _build_error(document, "the data_offsets", key, [first, stop], expected)
 
 
-def _check_consecutive(reader: HeaderReader, tensors: Sequence[StoredTensor], start: int) -> End:
+def _build_error(
+    document: Fields, field: str, key: str, actual: object, expected: str
+) -> TensorFormatError:
+    return document.error(f"{field} of {key!r}", shorten(repr(actual)), expected)
+
+
+def _check_consecutive(reader: HeaderReader, entries: Mapping[str, Any], start: int) -> End:
     """Return the end of the data. Raise an error if they overlap, have gaps or are truncated."""
-    stop, size = start, reader.source.size
-    for first, end, key in sorted((tensor.offset, tensor.stop, tensor.key) for tensor in tensors):
-        if first != stop:
-            actual, expected = f"data from byte {first} on", f"byte {stop}"
+    previous, size = 0, reader.source.size
+    for first, stop in sorted(map(_get_offsets, entries.values())):
+        if first != previous:
+            key = next(x for x, entry in entries.items() if entry["data_offsets"] == [first, stop])
+            actual, expected = f"data from byte {start + first} on", f"byte {start + previous}"
             hint = "data cannot overlap or have gaps; the header is corrupt"
-            raise reader.error(f"the data_offsets of {key!r}", actual, expected, hint, first)
-        stop = end
-    if stop > size:
-        actual, expected = f"a file of {size} bytes", f"{stop} bytes for all tensors"
+            raise reader.error(
+                f"the data_offsets of {key!r}", actual, expected, hint, start + first
+            )
+        previous = stop
+    if start + previous > size:
+        actual, expected = f"a file of {size} bytes", f"{start + previous} bytes for all tensors"
         hint = "the file is truncated; fetch it again"
         raise reader.error("the data", actual, expected, hint, size)
-    return End(reader.source, stop, "the data")
+    return End(reader.source, start + previous, "the data")
 
 
 def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -121,12 +128,14 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     # A writer replaces the files, then the index. Raise an error if it has done so meanwhile.
     reader.source.check_unchanged()
     _check_headers(index, headers, metadata)
-    remaining = {(file, tensor.key): tensor for file in headers for tensor in headers[file].tensors}
-    tensors = []
+    tensors = StoredTensors(path)
     for key, file in files.items():
-        if (file, key) not in remaining:
+        found = headers[file].tensors
+        if key not in found.layouts:
             raise index.error(f"the file of {key!r}", repr(file), "a file with that tensor")
-        tensors.append(remaining.pop((file, key)))
+        tensors.add(key, found.layouts[key], headers[file].end.source)
+        if key in found.unsupported:
+            tensors.unsupported[key] = found.unsupported[key]
     for name, value in next(iter(headers.values())).metadata.items() if headers else ():
         if all(header.metadata.get(name) == value for header in headers.values()):
             metadata.setdefault(name, value)
@@ -134,11 +143,12 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     message = "it is in {0} but not in the index, and is omitted; open {0} to read it"
     findings = [
         Finding(path, None, f"the tensor {shorten(repr(key))}", message.format(file), "warning")
-        for file, key in remaining
+        for file, header in headers.items()
+        for key in header.tensors.layouts
+        if files.get(key) != file
     ]
-    container = build_container(path, options, tensors, _FILE_INFO, metadata, findings)
-    ends = tuple(header.end for header in headers.values())
-    return replace(container, ends=ends)
+    container = build_container(options, tensors, _FILE_INFO, metadata, findings)
+    return replace(container, ends=tuple(header.end for header in headers.values()))
 
 
 def _normalize_path(index: Fields, file: Any) -> str:
@@ -153,16 +163,12 @@ def _normalize_path(index: Fields, file: Any) -> str:
 def _open_files(source: Source, files: Mapping[str, str]) -> dict[str, SafetensorsHeader]:
     """Read the headers of all files. Remote files are read concurrently."""
     names = list(dict.fromkeys(files.values()))
-    headers: dict[str, SafetensorsHeader] = {}
 
-    def open_one(number: int) -> None:
-        sibling, head = open_sibling(source, names[number], f"it is named by {source.name}")
-        header = SafetensorsHeader.read(HeaderReader(sibling, head))
-        tensors = [replace(tensor, source=sibling) for tensor in header.tensors]
-        headers[names[number]] = replace(header, tensors=tensors)
+    def open_one(name: str) -> SafetensorsHeader:
+        sibling, head = open_sibling(source, name, f"it is named by {source.name}")
+        return SafetensorsHeader.read(HeaderReader(sibling, head))
 
-    source.run(open_one, range(len(names)))
-    return {file: headers[file] for file in names}
+    return dict(zip(names, source.run(open_one, names), strict=True))
 
 
 def _check_headers(

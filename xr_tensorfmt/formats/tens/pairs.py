@@ -1,28 +1,59 @@
-"""The layout of pairs of index and value."""
+"""The layout of pairs of index and value, and the symmetries of a tensor, in chunks SYMMETRY."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
+from operator import attrgetter
+from struct import Struct
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Extents, Integers
+from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.layout import SearchedLayout
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.tens.symmetries import Operation
+from xr_tensorfmt.formats.tens.spec import Chunk, TensHeader
 
 # Size of the number of pairs, which precedes the first pair.
 COUNT_BYTES = 8
 # dtype of the global index. It is little-endian even if the values are not.
 INDEX_DTYPE = np.dtype("<u8")
 PAIRS_AT_ONCE = 1 << 20
+
+# Flags, and length of the operation code. The code and the index map follow.
+_FIELDS = Struct("<BB")
+_PACKED_FLAG = 1
+_UNPACK = "write the file without packing"
+SIGNS = {"x": 1, "-x": -1}
+# Limit on the size of a symmetry group: the number of permutations of 7 axes.
+MAX_OPERATIONS = 5040
+
+
+@dataclass(frozen=True)
+class Operation:
+    """The relation ``T[i] = sign * T[j]`` with ``j[p] = i[axes[p]]``."""
+
+    axes: tuple[int, ...]
+    sign: int
+
+    def compose(self, other: Operation) -> Operation:
+        """Return the operation that applies `other` and then this one."""
+        return Operation(tuple(other.axes[axis] for axis in self.axes), self.sign * other.sign)
+
+    def map_indices(self, flat: Integers, lengths: tuple[int, ...]) -> Integers:
+        """Return the global indices ``j`` of the elements related to those at ``i``."""
+        if self.axes == tuple(range(len(lengths))):
+            return flat
+        index = np.unravel_index(flat, lengths, order="F")
+        related = tuple(index[axis] for axis in self.axes)
+        return np.ravel_multi_index(related, lengths, order="F").astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -63,27 +94,29 @@ class Pairs(SearchedLayout):
 
     def search(self, source: Source, selection: Selection) -> Array:
         """Find the selected indices, and read their values."""
-        rank = len(self.lengths)
         if isinstance(selection, Points):
             flat, component = np.divmod(selection.flat, self.components)
-            is_new = np.diff(flat, prepend=-1) > 0  # components of an element have one index
-            filled = self._read_runs(source, Extents.uniform(flat[is_new], 1))
-            return np.asarray(filled[np.cumsum(is_new) - 1, component])
+            elements, positions = np.unique(flat, return_inverse=True)
+            return np.asarray(self._read_elements(source, elements)[positions, component])
+        rank = len(self.lengths)
         outer = Selection(self.lengths, selection.indices[:rank])
-        filled = self._read_runs(source, outer.runs()).reshape(*outer.shape, self.components)
-        part = 0 if self.components == 1 else selection.index_arrays[rank]
-        return np.asarray(filled[..., part])
+        values, start = np.empty((outer.size, self.components), self.dtype), 0
+        for part in outer.divide(PAIRS_AT_ONCE):
+            values[start : start + part.size] = self._read_elements(source, part.flat)
+            start += part.size
+        values = values.reshape(*outer.shape, self.components)
+        return np.asarray(values[..., 0 if self.components == 1 else selection.index_arrays[rank]])
 
     def find_wrong_pairs(self, source: Source) -> tuple[Integers, Integers, Integers]:
         """Return ascending indices, their pairs, and pairs with an invalid or repeated index."""
-        batches, total = [], prod(self.lengths)
+        batches, total = [np.empty(0, INDEX_DTYPE)], prod(self.lengths)
         for first in range(0, self.count, PAIRS_AT_ONCE):
             stop = min(first + PAIRS_AT_ONCE, self.count)
             batches.append(self._read_indices(source, first, stop).copy())
             batch = np.sort(batches[-1])
             if batch[-1] >= total or (batch[1:] == batch[:-1]).any():
-                break
-        column = np.concatenate([*batches, np.empty(0, INDEX_DTYPE)])
+                break  # all indices of a corrupt file may not fit in memory
+        column = np.concatenate(batches)
         order = np.argsort(column, kind="stable")
         ascending = column[order]
         is_wrong = ascending >= total
@@ -116,68 +149,125 @@ class Pairs(SearchedLayout):
             raise self.build_index_error(source, int(wrong[0]))
         return ascending, order
 
-    def _read_runs(self, source: Source, runs: Extents) -> Array:
+    def _read_elements(self, source: Source, flat: Integers) -> Array:
+        """Read elements by global index, from their own pairs and from pairs of related elements.
+
+        Raise TensorFormatError if two pairs give an element different values.
+        """
         indices, pairs = self._index.get(lambda: self._build_index(source))
-        filled = np.zeros((runs.nbytes, self.components), dtype=self.dtype)
-        is_set = np.zeros(runs.nbytes, dtype=bool)
-        for operation in self.group:
-            part = slice(None)  # an operation can map any stored element into the runs
-            if operation == self.group[0]:
-                part = slice(*np.searchsorted(indices, runs.bounds))
-            images = operation.map_indices(indices[part], self.lengths[::-1])
-            positions = _find_positions(runs, images)
-            inside = np.flatnonzero(positions >= 0)
-            numbers, positions = pairs[part][inside], positions[inside]
-            order = np.argsort(numbers, kind="stable")
-            if order.size:
-                self._fill(source, operation, numbers[order], positions[order], filled, is_set)
+        filled = np.zeros((flat.size, self.components), dtype=self.dtype)
+        is_set = np.zeros(flat.size, dtype=bool)
+        for operation in self.group if self.count else ():
+            related = operation.map_indices(flat, self.lengths[::-1])
+            positions = np.minimum(np.searchsorted(indices, related), self.count - 1)
+            targets = np.flatnonzero(indices[positions] == related)
+            if not targets.size:
+                continue
+            numbers = pairs[positions[targets]]
+            order = np.argsort(numbers)
+            targets, numbers = targets[order], numbers[order]
+            values = self._read_values(source, numbers)
+            with np.errstate(invalid="ignore"):  # signalling NaNs warn
+                images = values if operation.sign > 0 else 0 - values  # zero stays +0
+                before = filled[targets]
+                is_equal = (before == images) | ((before != before) & (images != images))
+            conflicts = is_set[targets] & ~is_equal.all(axis=-1)
+            if operation.sign < 0:  # the smallest integer is its own negative
+                conflicts |= ((images == values) & (values != 0)).any(axis=-1)
+            if conflicts.any():
+                raise self._build_conflict_error(source, int(numbers[np.argmax(conflicts)]))
+            filled[targets], is_set[targets] = images, True
         return filled
 
-    def _fill(
-        self,
-        source: Source,
-        operation: Operation,
-        numbers: Integers,
-        positions: Integers,
-        filled: Array,
-        is_set: NDArray[np.bool_],
-    ) -> None:
-        """Set the images of pairs under a symmetry, or raise an error if they contradict others."""
+    def _read_values(self, source: Source, numbers: Integers) -> Array:
+        """Read the values of pairs, a row per pair. The numbers of the pairs ascend."""
         starts = self.offset + numbers * self.stride + INDEX_DTYPE.itemsize
         stored = source.read(Extents.uniform(starts, self.stride - INDEX_DTYPE.itemsize))
-        values = self.element.decode(stored.view(self.element.stored)).reshape(-1, self.components)
-        with np.errstate(invalid="ignore"):  # signalling NaNs warn
-            images = values if operation.sign > 0 else 0 - values  # zero stays +0
-        conflicts = is_set[positions] & ~_find_equal_rows(filled[positions], images)
-        filled[positions], is_set[positions] = images, True
-        if operation != self.group[0]:
-            # If several images are one element, the array now holds the last image.
-            conflicts |= ~_find_equal_rows(filled[positions], images)
-        if operation.sign < 0:  # the smallest integer is its own negative
-            conflicts |= ((images == values) & (values != 0)).any(axis=-1)
-        if conflicts.any():
-            pair = int(numbers[np.argmax(conflicts)])
-            raise TensorFormatError(
-                source.name,
-                field=f"pair {pair}",
-                actual="another value for an element than a related pair gives, or one without "
-                "a negative",
-                expected="one value for each element under the packed symmetries",
-                hint="the pairs contradict the symmetries; write the file again",
-                offset=self.offset + pair * self.stride,
-            )
+        return self.element.decode(stored.view(self.element.stored)).reshape(-1, self.components)
+
+    def _build_conflict_error(self, source: Source, pair: int) -> TensorFormatError:
+        return TensorFormatError(
+            source.name,
+            field=f"pair {pair}",
+            actual="another value for an element than a related pair gives, or one without "
+            "a negative",
+            expected="one value for each element under the packed symmetries",
+            hint="the pairs contradict the symmetries; write the file again",
+            offset=self.offset + pair * self.stride,
+        )
 
 
-def _find_equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:
-    """Return a mask of equal rows. NaN equals NaN."""
-    with np.errstate(invalid="ignore"):  # comparing signalling NaNs warns
-        same = (left == right) | ((left != left) & (right != right))
-    return np.asarray(same.all(axis=-1))
+@dataclass(frozen=True)
+class Symmetry:
+    """The relation ``T[a, b, ...] = s(T[index_map])``. The code defines the operation s."""
+
+    code: str
+    index_map: str
+    packed: bool
+    # Offset of the chunk, of the padding after its content, and of its end.
+    offset: int
+    padding: int
+    stop: int
+
+    def __str__(self) -> str:
+        """Return the operation code and the index map."""
+        return f"{self.code} {self.index_map}"
+
+    @classmethod
+    def read(cls, reader: HeaderReader, header: TensHeader, chunk: Chunk) -> Symmetry:
+        """Read and check the content of a chunk."""
+        cursor, order = Cursor(reader, chunk.content_offset), len(header.lengths)
+        flags, length = cursor.unpack(_FIELDS, "the symmetry flags")
+        stop = cursor.offset + length + order
+        if stop > chunk.stop:
+            expected = f"at least {stop - chunk.offset} for the code and {order} indices"
+            hint, offset = "the file is corrupt", chunk.offset + 8
+            raise reader.error("the size of chunk 'SYMMETRY'", chunk.size, expected, hint, offset)
+        content = cursor.take(length + order, "the symmetry").decode("latin-1")
+        code, index_map = content[:length], content[length:]
+        if sorted(index_map) != sorted(header.index_names):
+            field, hint = "the index map of a symmetry", "the file is corrupt"
+            expected = f"a permutation of the index names {header.index_names!r}"
+            raise cursor.error(field, repr(index_map), expected, hint, skip=length)
+        return cls(code, index_map, bool(flags & _PACKED_FLAG), chunk.offset, stop, chunk.stop)
+
+    def build_operation(self, reader: HeaderReader, header: TensHeader) -> Operation:
+        """Return the operation. Raise TensorFormatError if it does not fit the tensor."""
+        names = header.index_names
+
+        def check(holds: bool, actual: str, expected: str) -> None:
+            if not holds:
+                field, actual = f"the symmetry {str(self)!r}", f"packed with {actual}"
+                hint = f"the other elements are not defined; {_UNPACK}"
+                raise reader.error(field, actual, expected, hint, self.offset)
+
+        check(self.code in SIGNS, f"the operation {self.code!r}", "'x' or '-x'")
+        expected = "index names that are all different"
+        check(len(set(names)) == len(names), f"the index names {names!r}", expected)
+        axes = tuple(map(names.index, self.index_map))
+        image = tuple(header.lengths[axis] for axis in axes)
+        actual = f"the lengths {header.lengths}"
+        check(image == header.lengths, actual, "indices of equal lengths")
+        is_unsigned = header.number_type.lower() == b"uint"
+        can_negate = self.code == "x" or not is_unsigned
+        check(can_negate, "unsigned numbers", "numbers that can be negative")
+        return Operation(axes, SIGNS[self.code])
 
 
-def _find_positions(runs: Extents, indices: Integers) -> Integers:
-    """Return the position of every flat index among the elements of some runs, or -1."""
-    run = np.searchsorted(runs.starts, indices, side="right") - 1
-    positions = indices - runs.starts[run]
-    inside = (run >= 0) & (positions < runs.lengths[0])
-    return np.where(inside, run * runs.lengths[0] + positions, -1)
+def build_group(
+    reader: HeaderReader, header: TensHeader, symmetries: Iterable[Symmetry]
+) -> tuple[Operation, ...]:
+    """Return all products of the packed symmetries, the identity first."""
+    packed = filter(attrgetter("packed"), symmetries)
+    generators = [symmetry.build_operation(reader, header) for symmetry in packed]
+    group = [Operation(tuple(range(len(header.lengths))), 1)]
+    members = set(group)
+    for operation in group:  # which grows
+        for product in {operation.compose(generator) for generator in generators} - members:
+            group.append(product)
+            members.add(product)
+        if len(group) > MAX_OPERATIONS:
+            field, actual = "the group of the packed symmetries", f"more than {MAX_OPERATIONS}"
+            expected = f"at most {MAX_OPERATIONS} operations"
+            raise reader.error(field, actual, expected, _UNPACK, header.stop)
+    return tuple(group)

@@ -16,9 +16,8 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.formats.tens import spec
-from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, Pairs
+from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, Pairs, Symmetry, build_group
 from xr_tensorfmt.formats.tens.spec import Chunk, TensHeader
-from xr_tensorfmt.formats.tens.symmetries import Symmetry, build_group
 
 COMPONENT = "component"
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.core.elements import Plain
-from xr_tensorfmt.core.header import MAX_DIMENSIONS, HeaderReader
+from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader
 from xr_tensorfmt.formats.tens import MAGIC
 
 VERSION_0_9 = 0x9000
@@ -60,8 +60,9 @@ class TensHeader:
     @classmethod
     def read(cls, reader: HeaderReader) -> TensHeader:
         """Read and check the header of a file."""
-        fixed = reader.read_field(0, FIXED_BYTES, "the TENS header")
-        magic, version, number_type, size, numbers, order, flags, _ = _FIXED.unpack(fixed)
+        cursor = Cursor(reader, 0)
+        fields = cursor.unpack(_FIXED, "the TENS header")
+        magic, version, number_type, size, numbers, order, flags, _ = fields
         _check_version(reader, magic, version)
         hint = "the header is corrupt, or the file has another format"
         if number_type not in _CODES:
@@ -79,10 +80,10 @@ class TensHeader:
         if order > MAX_DIMENSIONS:
             expected = f"at most {MAX_DIMENSIONS} dimensions"
             raise reader.error("the rank of the tensor", order, expected, hint, _ORDER_AT)
-        raw = reader.read_field(FIXED_BYTES, order * _DIMENSION.size, "the dimension headers")
+        raw = cursor.take(order * _DIMENSION.size, "the dimension headers")
         dimensions = list(_DIMENSION.iter_unpack(raw))
         lengths = tuple(length for length, _ in dimensions)
-        names = "".join(chr(index) for _, index in dimensions)
+        names = "".join(chr(name) for _, name in dimensions)
         return cls(version, number_type, size, numbers, lengths, names, bool(flags))
 
     @property
@@ -177,8 +178,7 @@ def read_chunks(reader: HeaderReader, start: int) -> Iterator[Chunk]:
         remaining = reader.source.size - offset
         if remaining < CHUNK_HEADER_BYTES:
             return
-        raw = reader.read_field(offset, CHUNK_HEADER_BYTES, "a chunk's header")
-        magic, size = _CHUNK_HEADER.unpack(raw)
+        magic, size = Cursor(reader, offset).unpack(_CHUNK_HEADER, "a chunk's header")
         if not all(0x20 <= byte <= 0x7E for byte in magic):
             return
         chunk = Chunk(magic, size, offset)
@@ -188,9 +188,8 @@ def read_chunks(reader: HeaderReader, start: int) -> Iterator[Chunk]:
         if not CHUNK_HEADER_BYTES <= size <= remaining or size % CHUNK_UNIT:
             field = f"the size of chunk {magic.decode()!r}"
             expected = f"a multiple of 8 from 16 to the {remaining} bytes that remain"
-            raise reader.error(
-                field, size, expected, "the file is truncated or corrupt", offset + 8
-            )
+            hint = "the file is truncated or corrupt"
+            raise reader.error(field, size, expected, hint, offset + 8)
         yield chunk
         offset = chunk.stop
     field, actual = "the number of chunks before the data", f"more than {MAX_CHUNKS}"

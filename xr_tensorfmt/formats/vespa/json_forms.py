@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from binascii import unhexlify
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice, product
@@ -18,7 +19,7 @@ from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, is_addressable
 from xr_tensorfmt.core.json_text import reject_repeated
 from xr_tensorfmt.core.layout import view_as_bytes
-from xr_tensorfmt.errors import did_you_mean, shorten
+from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level, shorten
 from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, VespaHeader
 
 MAX_JSON_CELLS = 1 << 22
@@ -89,11 +90,18 @@ def load_json(content: Any) -> Any:
         content = content.decode("utf-8-sig")
     elif HEX.fullmatch(content):
         return {"values": content}  # a field with format.tensors=hex-value
+    return parse_json(content.strip(), endings=("", ","))
+
+
+def parse_json(text: str, endings: Collection[str]) -> Any:
+    """Parse JSON text. Raise ValueError if it is invalid, or has another ending."""
     try:
-        # A line of a feed may end with a comma.
-        return _DECODER.decode(content.strip().removesuffix(","))
+        value, end = _DECODER.raw_decode(text)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{shorten(repr(content))} is not JSON: {error}") from None
+        raise ValueError(f"{shorten(repr(text))} is not JSON: {error}") from None
+    if end < len(text) and text[end:].strip() not in endings:
+        raise ValueError(f"{shorten(repr(text))} is not JSON: Extra data after character {end}")
+    return value
 
 
 def select_field(data: Any, field: str | None) -> Any:
@@ -114,15 +122,19 @@ def select_field(data: Any, field: str | None) -> Any:
         names = shorten(", ".join(map(repr, fields))) or "no name"
         hint = "" if field is None else f", not {field!r}{did_you_mean(field, fields)}"
         raise ValueError(f"the JSON has the fields {names}; pass one of them as field={hint}")
-    value = fields[field]
-    if "update" not in mapping:
-        return value
-    if not (isinstance(value, dict) and value.keys() == {"assign"}):
+    return get_assigned(field, fields[field]) if "update" in mapping else fields[field]
+
+
+def get_assigned(field: str | None, update: Any) -> Any:
+    """Return the value that an update assigns to a field, or None if it does not update it."""
+    if update is None:
+        return None
+    if not (isinstance(update, dict) and update.keys() == {"assign"}):
         raise ValueError(
             f"the document updates the field {field!r} without 'assign', so it has no complete "
             "tensor; open the stored document instead"
         )
-    return value["assign"]
+    return update["assign"]
 
 
 def parse_tensor(data: Any, type_: str | None) -> tuple[VespaHeader, Mapping[Labels, bytes]]:
@@ -301,6 +313,11 @@ def _parse_digits(header: VespaHeader, digits: str) -> Cells:
             f"{shorten(repr(digits))} are not {2 * header.element.stored.itemsize} hexadecimal "
             f"digits per cell for the {header.cells} cells of a block of {format_type(header)}"
         )
+    message = (
+        f"hexadecimal digits of {element.name} are converted to the cells of "
+        f"{format_type(header)}; correct the type if its cells or sizes are others"
+    )
+    warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     return list(element.decode(np.frombuffer(content, element.stored)).tolist())
 
 

@@ -238,9 +238,7 @@ class OuterProduct(Composite):
     def split(self, selection: Selection) -> Iterator[Part]:
         """Yield the cells of the selected blocks."""
         rank = len(self.grid)
-        axes = selection.index_arrays[:rank]
-        mesh = axes if isinstance(selection, Points) else np.ix_(*axes)
-        requested = np.ravel_multi_index(mesh, self.grid).ravel()
+        requested = type(selection)(self.grid, selection.indices[:rank]).flat
         # A number after the last index of the grid marks the end.
         stored = np.append(self.grid_indices, prod(self.grid))
         places = np.searchsorted(stored, requested)

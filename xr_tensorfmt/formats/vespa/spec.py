@@ -233,10 +233,10 @@ class _Fields(Cursor):
         try:
             name = raw.decode()
         except UnicodeDecodeError as error:
-            raise self.error(field, repr(raw[:40]), "UTF-8", _CORRUPT, back=size) from error
+            raise self.error(field, repr(raw[:40]), "UTF-8", _CORRUPT) from error
         if name in previous:
-            raise self.error(field, repr(name), "a unique name", _CORRUPT, back=size)
+            raise self.error(field, repr(name), "a unique name", _CORRUPT)
         if not is_first and raw < previous[-1].encode():
             hint = "Vespa would confuse the dimensions; write the file again with sorted names"
-            raise self.error(field, repr(name), f"a name after {previous[-1]!r}", hint, back=size)
+            raise self.error(field, repr(name), f"a name after {previous[-1]!r}", hint)
         return name
