@@ -47,12 +47,13 @@ class Option:
     choices: tuple[str, ...] = ()
 
     def normalize(self, name: str, value: Any) -> Any:
-        """Return a value, or the choice that equals ``str(value)``. Raise ValueError for others."""
+        """Return a value, or the choice with the same text. ``1`` is ``"1"`` and ``"1.0"``."""
         if not self.choices:
             return value
-        if str(value) not in self.choices:
-            raise build_choice_error(name, value, self.choices)
-        return str(value)
+        for choice in self.choices:
+            if str(value) in (choice, choice.removesuffix(".0")):
+                return choice
+        raise build_choice_error(name, value, self.choices)
 
 
 class Format(ABC):
