@@ -19,15 +19,15 @@ import dask.array as da
 import fsspec
 import numpy as np
 import pandas as pd
-import s3fs
 import xarray as xr
+import zarr
 from click.testing import CliRunner
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from zarr.storage import ObjectStore
 
 from benchmark import stores
-from benchmark.stores import BUCKET, MOTO, SlowMemory, connect, run_server
+from benchmark.stores import BUCKET, SlowMemory, connect, run_server
 from xr_tensorfmt import pycauset, vespa
 from xr_tensorfmt.cli import main
 
@@ -577,22 +577,19 @@ WRITING("write {size} of float32 from dask", 512 * MIB, **FROM_DASK)(write_forma
 
 
 @WRITING("upload {size} to S3 without latency", 128 * MIB)
-def upload(folder: Path, size: int) -> Built:
+def upload(folder: Path, size: int) -> Built:  # noqa: ARG001
     array = FORMATS["MAG"].build(size)
-    data, url = array.chunk(row=4096), SERVERS.enter_context(run_server("-c", MOTO))
+    data, url = array.chunk(row=4096), SERVERS.enter_context(run_server(stores.__file__))
     s3: dict[str, Any] = {"storage_options": {"key": "a", "secret": "b", "endpoint_url": url}}
-    fs = s3fs.S3FileSystem(**s3["storage_options"], skip_instance_cache=True)
-    fs.mkdir(BUCKET)
-    to_zarr = partial(data.to_dataset().to_zarr, mode="w", encoding=PLAIN)
-    mag, zarr = f"s3://{BUCKET}/x.mag", f"s3://{BUCKET}/x.zarr"
-    store, path, npy = ObjectStore(connect(url, "y.zarr")), folder / "x.npy", f"{BUCKET}/x.npy"
-    put = lambda: (np.save(path, data.values), fs.put_file(path, npy))  # noqa: E731  # one object
-    read = lambda *args, **kw: lambda: open_tensor(*args, **kw).values  # noqa: E731
+    mag, path = f"s3://{BUCKET}/x.mag", f"s3://{BUCKET}/x.zarr"
+    store = ObjectStore(connect(url, "y.zarr"))
+    to_zarr = partial(data.to_dataset().to_zarr, mode="w", consolidated=False, encoding=PLAIN)
+    read = lambda store, **kw: zarr.open_array(store, path="tensor", **kw)[:]  # noqa: E731
+    ours = partial(data.tensorfmt.to_file, mag, **s3)
     return {
-        OURS: read_back(partial(data.tensorfmt.to_file, mag, **s3), read(mag, **s3)),
-        "zarr by s3fs": read_back(partial(to_zarr, zarr, **s3), read(zarr, "zarr", **s3)),
-        "zarr by obstore": read_back(partial(to_zarr, store), read(store, "zarr")),
-        "numpy by s3fs": read_back(put, lambda: np.load(fs.open(npy))),
+        OURS: read_back(ours, lambda: open_tensor(mag, **s3).values),
+        "zarr by s3fs": read_back(partial(to_zarr, path, **s3), partial(read, path, **s3)),
+        "zarr by obstore": read_back(partial(to_zarr, store), partial(read, store)),
     }, lambda: array.values
 
 

@@ -6,57 +6,68 @@ import re
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from fsspec.implementations.memory import MemoryFileSystem
 
 LATENCY_SECONDS = 0.02
 BYTES_PER_SECOND = 100e6  # of a connection
 BUCKET = "bench"
-MOTO = """
-import logging, os, signal
-os.environ["MOTO_S3_DEFAULT_KEY_BUFFER_SIZE"] = "1000000000"  # in memory, as local files
-from moto.server import ThreadedMotoServer
-logging.getLogger("werkzeug").setLevel(logging.ERROR)
-server = ThreadedMotoServer(port=0, verbose=False)
-server.start()
-print(server.get_host_and_port()[1], flush=True)
-signal.pause()
-"""
 
 
-class SlowStore(BaseHTTPRequestHandler):
-    """Answers HEAD and GET as clients of S3 need them, no faster than one connection allows."""
+class Store(BaseHTTPRequestHandler):
+    """Answers as S3, no faster than one connection allows. Lists are empty: zarr deletes none."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
+    objects: dict[str, list[Any]] = {}  # noqa: RUF012  # parts, which are joined if they are read
+    uploads: dict[str, dict[int, bytes]] = defaultdict(dict)  # noqa: RUF012
+    is_slow = len(sys.argv) > 1
+
+    def reply(self, data: Any, status: int = 200, **headers: Any) -> None:
+        """Send an answer."""
+        time.sleep(self.is_slow and LATENCY_SECONDS)
+        self.send_response(status)
+        for name, value in {"Content_Length": len(data), **headers}.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+        if self.command != "HEAD":
+            time.sleep(self.is_slow and len(data) / BYTES_PER_SECOND)
+            self.wfile.write(data)
 
     def do_GET(self) -> None:
-        """Send a range of a file."""
-        time.sleep(LATENCY_SECONDS)
-        path = Path(sys.argv[1], self.path.partition("?")[0].removeprefix(f"/{BUCKET}/"))
-        is_found = path.is_file()
-        size = path.stat().st_size if is_found else 0
+        """Send a range of an object."""
+        path, _, query = self.path.partition("?")
+        parts = [b"<List/>"] if "list-type" in query else self.objects.get(path, [])
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
         match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         start = int(match[1]) if match else 0
-        stop = min(int(match[2]) + 1, size) if match and match[2] else size
-        self.send_response((206 if match else 200) if is_found else 404)
-        self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{size}")
-        self.send_header("ETag", f'"{size}"')
-        self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
-        self.send_header("Content-Length", str(stop - start if is_found else 0))
-        self.end_headers()
-        if is_found and self.command == "GET":
-            with path.open("rb") as file:
-                file.seek(start)
-                time.sleep((stop - start) / BYTES_PER_SECOND)
-                self.wfile.write(file.read(stop - start))
+        stop = min(int(match[2]) + 1, len(data)) if match and match[2] else len(data)
+        status = (206 if match else 200) if parts else 404
+        found, tag = f"bytes {start}-{stop - 1}/{len(data)}", f'"{id(parts)}"'
+        date = "Thu, 01 Jan 2026 00:00:00 GMT"
+        self.reply(data[start:stop], status, Content_Range=found, ETag=tag, Last_Modified=date)
 
     do_HEAD = do_GET  # noqa: N815
+
+    def do_PUT(self) -> None:
+        """Receive an object or a part of it, or begin or complete an object in parts."""
+        path, _, query = self.path.partition("?")
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        number = re.search(r"partNumber=(\d+)", query)
+        if self.command == "PUT":
+            self.uploads[path][int(number[1]) if number else 0] = body
+        if not number and "uploads" not in query:
+            self.objects[path] = [part for _, part in sorted(self.uploads.pop(path).items())]
+        self.reply(b"<R><UploadId>0</UploadId><ETag>0</ETag></R>", ETag=0)
+
+    do_POST = do_PUT  # noqa: N815
 
 
 class SlowMemory(MemoryFileSystem):  # type: ignore[misc]
@@ -98,6 +109,10 @@ def connect(url: str, prefix: str | None = None) -> Any:
 
 
 if __name__ == "__main__":
-    server = ThreadingHTTPServer(("127.0.0.1", 0), SlowStore)
+    for folder in map(Path, sys.argv[1:]):
+        for path in filter(Path.is_file, folder.rglob("*")):
+            name = path.relative_to(folder).as_posix()
+            Store.objects[f"/{BUCKET}/{name}"] = [np.memmap(path, "u1", "r").data]
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Store)
     print(server.server_port, flush=True)
     server.serve_forever()

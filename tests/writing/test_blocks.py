@@ -33,8 +33,8 @@ from xr_tensorfmt.writing import atomic_file, graph
 from xr_tensorfmt.writing.block_grids import (
     MAX_MERGED_BYTES,
     MIN_RUN_BYTES,
-    build_block_grids,
     choose_tile,
+    divide_variables,
     merge_chunks,
 )
 from xr_tensorfmt.writing.conversion import Conversion, format_dtype, is_numeric
@@ -116,14 +116,31 @@ def test_file_with_another_fastest_axis_is_written_in_tiles(tmp_path: Path) -> N
         ds = xr.open_dataset(raw, engine="tensorfmt", chunks=chunks)
         layout = Dense((3000, 2000), Plain(np.dtype("<f8")), 0)
         conversion = Conversion("tensor", layout.element, exact=True)
-        ((variable, blocks),) = build_block_grids(
-            [PlannedVariable(ds.tensor.variable, layout, conversion)]
-        )
-        assert variable.chunks is None
+        (blocks,) = divide_variables([PlannedVariable(ds.tensor.variable, layout, conversion)])
+        assert blocks.variable.chunks is None
         assert blocks.chunks == ((1984, 1016), (2000,))
         to_file(ds, tmp_path / "a.mag", encoding={"tensor": {"dtype": "float32"}})
         back = xr.open_dataarray(tmp_path / "a.mag", engine="tensorfmt")
         np.testing.assert_array_equal(back, values.astype("f4"))
+
+
+def test_small_neighbours_are_one_block() -> None:
+    element = Plain(np.dtype("<f4"))
+    planned = []
+    for index, offset in enumerate([8, 24, 40, 60, 76]):  # a gap is before the fourth
+        variable = xr.Variable(("x", "y"), np.full((2, 2), index, "f4"))
+        conversion = Conversion(str(index), element, exact=True)
+        planned.append(PlannedVariable(variable, Dense((2, 2), element, offset), conversion))
+    empty = PlannedVariable(xr.Variable("x", []), Dense((0,), element, 24), conversion)
+    large = PlannedVariable(
+        xr.Variable("x", np.zeros(9999)), Dense((9999,), element, 92), conversion
+    )
+    first, second, single = divide_variables([planned[0], empty, *planned[1:], large])
+    for run, start, expected in ((first, 8, [0, 1, 2]), (second, 60, [3, 4])):
+        ((extents, raw),) = run.encode(0, run.read(0))
+        assert extents.bounds == (start, start + 16 * len(expected))
+        assert raw.view("<f4").tolist() == np.repeat(expected, 4).tolist()
+    assert single.variable is large.variable
 
 
 @st.composite

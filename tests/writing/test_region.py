@@ -30,7 +30,7 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.formats.vespa.scan import Window
 from xr_tensorfmt.sources.memory import Memory
-from xr_tensorfmt.writing.block_grids import build_block_grids
+from xr_tensorfmt.writing.block_grids import divide_variables
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 from xr_tensorfmt.writing.graph import plan_tasks
@@ -112,7 +112,7 @@ def test_any_region_of_any_chunks_in_any_order_of_axes(data) -> None:
     in_file_order = tuple(indices[axes.index(axis)] for axis in range(len(axes)))
     conversion = Conversion("a", inner.element, exact=True)
     placed = PlannedVariable(variable, layout, conversion, in_file_order)
-    files = [(InMemory, build_block_grids([placed]))]
+    files = [(InMemory, divide_variables([placed]))]
     plan_tasks(files).compute(scheduler="synchronous")
     actual = read(layout, Memory(bytes(CONTENT)), Selection.everything(layout.shape))
     np.testing.assert_array_equal(actual, expected)

@@ -513,7 +513,7 @@ def test_parts_have_one_length(s3: S3Store, bucket: Any, monkeypatch: pytest.Mon
 
     def noted(fs: Any, method: str, **options: Any) -> Any:
         if method == "upload_part":
-            lengths.append(len(options["Body"]))
+            lengths.append(len(options["Body"].getvalue()))
         return call(fs, method, **options)
 
     monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", noted)

@@ -80,7 +80,7 @@ def encode(
         for name, variable in variables.items()
         if _needs_encoding(variable, dtypes)
     }
-    encoded, _ = conventions.cf_encoder(prepared, {})
+    encoded: Any = conventions.cf_encoder(prepared, {})[0] if prepared else {}
     return {
         name: _finish(name, variable, encoded[name], cast) if name in encoded else variable
         for name, variable in variables.items()
@@ -88,13 +88,13 @@ def encode(
 
 
 def _needs_encoding(variable: Variable, dtypes: Collection[str]) -> bool:
-    has_keys = any(key in _USED and v is not None for key, v in variable.encoding.items())
+    encoding = variable.encoding
     if not isinstance(variable.dtype, np.dtype):
         return False
     if variable.dtype.kind == "b":
-        is_requested = _is_numeric(variable.encoding.get("dtype"))
+        is_requested = _is_numeric(encoding.get("dtype"))
         return "bool" not in dtypes and "int8" in dtypes and not is_requested
-    return has_keys or _is_time(variable)
+    return _is_time(variable) or any(k in _USED and encoding[k] is not None for k in encoding)
 
 
 def _is_time(variable: Variable) -> bool:

@@ -154,9 +154,6 @@ class AtomicFile:
                 raise OSError(ENOSPC, f"{os.strerror(ENOSPC)} ({usage.free} bytes are free)")
             os.ftruncate(descriptor, self.size)
 
-    def check(self) -> None:
-        """Do nothing, because no other program writes the unfinished file."""
-
     def write(self, batches: Iterator[EncodedBatch]) -> None:
         """Write bytes at their offsets. Threads and processes may do so concurrently."""
         with self.explain_errors():

@@ -93,6 +93,10 @@ def _round_down(length: int, limit: int) -> int:
 class BlockGrid:
     """The blocks of a variable, in C order."""
 
+    variable: Any
+    """The variable, or None in a task that receives the values of a block."""
+    is_chunked: bool
+    """Whether the variable is a dask array."""
     layout: WritableLayout
     axes: Sequence[int]
     """The axis of the variable for every axis of the layout."""
@@ -112,17 +116,15 @@ class BlockGrid:
     def _slices(self) -> list[tuple[slice, ...]]:
         return slices_from_chunks(self.chunks)  # type: ignore[no-untyped-call,no-any-return]
 
-    def read(self, variable: Variable, block: int) -> Array:
-        """Return the values of a block. Lazy values are not kept in the variable."""
-        data = get_lazy_data(variable)
-        key: Any = ... if self.count == 1 else self._slices[block]
-        values: Array = data[key] if isinstance(data, np.ndarray) else variable[key].values
-        return values
+    def read(self, block: int) -> Array:
+        """Return the values of a block in memory, or lazy ones."""
+        return _read(self.variable, ... if self.count == 1 else self._slices[block])
 
     def encode(self, block: int, values: Any) -> Iterator[EncodedBatch]:
         """Convert the values of a block to bytes."""
         slices = self._slices[block]
-        converted: Any = self.convert(values, tuple(part.stop - part.start for part in slices))
+        array = _to_numpy(self.conversion.name, values, tuple(s.stop - s.start for s in slices))
+        converted: Any = self.conversion.apply(array.transpose(self.axes))
         parts = [slices[axis] for axis in self.axes]
         if self.indices is None:
             ranges = tuple(range(part.start, part.stop) for part in parts)
@@ -139,37 +141,52 @@ class BlockGrid:
             for run in product(*runs)
         )
 
-    def convert(self, values: Any, shape: tuple[int, ...]) -> Array:
-        """Check and convert values, and return them in file order."""
-        name = self.conversion.name
+
+@dataclass(eq=False)
+class TensorRun:
+    """Small tensors that are neighbours in the file, written as one block."""
+
+    tensors: list[PlannedVariable]
+    start: int
+    stop: int
+    nbytes: int = 0
+    count = 1
+    is_chunked = False
+
+    def read(self, block: int) -> list[Array]:
+        """Return the values of all tensors."""
+        return [_read(tensor.variable) for tensor in self.tensors]
+
+    def encode(self, block: int, values: Sequence[Any]) -> Iterator[EncodedBatch]:
+        """Convert the values to bytes."""
+        parts = []
+        for tensor, data in zip(self.tensors, values, strict=True):
+            layout: Any = tensor.layout
+            array = _to_numpy(tensor.conversion.name, data, layout.shape)
+            parts.append(layout.element.encode(tensor.conversion.apply(array)).tobytes())
+        yield Extents.single(self.start, self.stop), np.frombuffer(b"".join(parts), np.uint8)
+
+
+Blocks = BlockGrid | TensorRun
+
+
+def _read(variable: Variable, key: Any = ...) -> Array:
+    """Return values. Lazy ones are not kept in the variable."""
+    data = get_lazy_data(variable)
+    values: Array = data[key] if isinstance(data, np.ndarray) else variable[key].values
+    return values
+
+
+def _to_numpy(name: str, values: Any, shape: tuple[int, ...]) -> Array:
+    """Return values that may be of another library. Raise an error if they cannot be written."""
+    if type(values) is not np.ndarray:
         check_dense(name, values)
         if np.ma.isMaskedArray(values):
             raise TypeError(f"{name!r} has masked values; fill them first with da.ma.filled")
-        array = np.asarray(values)
-        if array.shape != shape:
-            raise _build_shape_error(name, array, f"the shape {shape}")
-        return self.conversion.apply(array.transpose(self.axes))
-
-
-def encode_blocks(blocks: Iterable[tuple[BlockGrid, int, Any]]) -> Iterator[EncodedBatch]:
-    """Encode blocks, and small tensors that are neighbours in the file as one."""
-    joined, start = bytearray(), 0
-    for grid, block, values in blocks:
-        layout: Any = grid.layout
-        is_part = grid.count > 1 or grid.indices is not None
-        is_small = isinstance(layout, Dense) and not is_part and grid.nbytes <= _SHORT
-        stop = start + len(joined)
-        if joined and not (is_small and layout.offset == stop and len(joined) < BATCH_BYTES):
-            yield Extents.single(start, stop), np.frombuffer(joined, np.uint8)
-            joined = bytearray()
-        if is_small:
-            start = start if joined else layout.offset
-            shape = tuple(length for (length,) in grid.chunks)
-            joined += layout.element.encode(grid.convert(values, shape)).tobytes()
-        else:
-            yield from grid.encode(block, values)
-    if joined:
-        yield Extents.single(start, start + len(joined)), np.frombuffer(joined, np.uint8)
+        values = np.asarray(values)
+    if values.shape != shape:
+        raise _build_shape_error(name, values, f"the shape {shape}")
+    return values  # type: ignore[no-any-return]
 
 
 def _split_runs(indices: Indices) -> list[tuple[Indices, slice]]:
@@ -197,34 +214,42 @@ def _check_rank(values: Any, name: str, rank: int) -> Any:
     return values
 
 
-GriddedVariable = tuple[Variable, BlockGrid]
-"""A variable and its blocks."""
-
-
 def is_chunked(variable: Variable) -> bool:
     """Return whether a variable is a dask array. `Variable.chunks` takes ten times as long."""
     return isinstance(get_lazy_data(variable), dask.array.Array)
 
 
-def build_block_grids(planned: Iterable[PlannedVariable]) -> list[GriddedVariable]:
-    """Divide large variables into dask chunks or chunks of the layout. Leave out empty ones."""
-    gridded = []
+def divide_variables(planned: Iterable[PlannedVariable]) -> list[Blocks]:
+    """Divide large variables into chunks, and join small ones to runs. Leave out empty ones."""
+    blocks: list[Blocks] = []
+    run: TensorRun | None = None
     for item in planned:
-        variable, (layout, axes) = item.variable, file_order(item.layout)
-        shape = variable.shape
-        nbytes = prod(shape) * variable.dtype.itemsize
-        if 0 in shape:
-            continue
-        chunks: Chunks = tuple(zip(shape, strict=True))
-        is_dask = is_chunked(variable)
-        is_whole = not is_dask or get_lazy_data(variable).npartitions == 1
-        if is_dask and is_whole and nbytes <= BATCH_BYTES:
-            variable = drop_chunks(variable)  # a task takes longer than reading few bytes
-        elif not is_whole or nbytes > DEFAULT_CHUNK_BYTES:
-            variable, chunks = _choose_chunks(item.conversion.name, variable, layout, axes)
-        grid = BlockGrid(layout, axes, item.conversion, chunks, nbytes, item.indices)
-        gridded.append((variable, grid))
-    return gridded
+        layout, size = item.layout, prod(item.variable.shape)
+        nbytes = size * item.variable.dtype.itemsize
+        is_whole = item.indices is None and not is_chunked(item.variable)
+        if size and is_whole and nbytes <= _SHORT and isinstance(layout, Dense):
+            if run is None or layout.offset != run.stop or run.stop - run.start >= BATCH_BYTES:
+                run = TensorRun([], layout.offset, layout.offset)
+                blocks.append(run)
+            run.tensors.append(item)
+            run.stop += size * layout.element.stored.itemsize
+            run.nbytes += nbytes
+        elif size:
+            blocks.append(_build_grid(item, nbytes))
+    return blocks
+
+
+def _build_grid(item: PlannedVariable, nbytes: int) -> BlockGrid:
+    """Divide a variable into its dask chunks, or chunks of the layout."""
+    variable, conversion, (layout, axes) = item.variable, item.conversion, file_order(item.layout)
+    chunks: Chunks = tuple(zip(variable.shape, strict=True))
+    count = get_lazy_data(variable).npartitions if is_chunked(variable) else 1
+    if count > 1 or nbytes > DEFAULT_CHUNK_BYTES:
+        variable, chunks = _choose_chunks(conversion.name, variable, layout, axes)
+    elif is_chunked(variable) and nbytes <= BATCH_BYTES:
+        variable = drop_chunks(variable)  # a task takes longer than reading few bytes
+    has_chunks = is_chunked(variable)
+    return BlockGrid(variable, has_chunks, layout, axes, conversion, chunks, nbytes, item.indices)
 
 
 def _choose_chunks(

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from dask.base import is_dask_collection
-from xarray import DataArray, Dataset, Variable, apply_ufunc
+from xarray import DataArray, Dataset, IndexVariable, Variable, apply_ufunc
 
 from xr_tensorfmt.core.elements import Element, Plain, get_dtype_name, get_stored_name
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
@@ -27,15 +27,16 @@ from xr_tensorfmt.writing.conversion import Conversion, check_dense, format_dtyp
 from xr_tensorfmt.writing.encoding import NICKNAMES, resolve_encoding
 
 
-def _check_name(path: str, name: Hashable) -> None:
-    if not isinstance(name, str):
-        raise TypeError(f"{path}: the name {name!r} is not a str; rename it to {str(name)!r}")
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise ValueError(
-            f"{path}: the name {name!a} cannot be encoded as UTF-8; rename it"
-        ) from None
+def _check_names(path: str, names: Iterable[Hashable]) -> None:
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"{path}: the name {name!r} is not a str; rename it to {str(name)!r}")
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"{path}: the name {name!a} cannot be encoded as UTF-8; rename it"
+            ) from None
 
 
 def _check_variable(path: str, name: str, variable: Variable, *, is_coordinate: bool) -> None:
@@ -193,7 +194,8 @@ class CheckedInput:
                 f"{self.path}: encoding= has {', '.join(map(repr, others))} for {name!r}, but "
                 f"{self.format} does not store attributes; leave them out, or write another format"
             )
-        stored = get_stored_name(variable.encoding.get("dtype"))
+        file_dtype = variable.encoding.get("dtype")
+        stored = None if file_dtype is None else get_stored_name(file_dtype)
         dtype = get_dtype_name(variable.dtype)
         if requested is not None and is_numeric(variable.dtype):
             dtype = format_dtype(requested)
@@ -272,8 +274,7 @@ def check_input(
     dropped = _normalize_drop(drop)
     dataset = _to_dataset(data, path, dropped)
     variables, coordinates = dict(dataset.variables), set(dataset.coords)
-    for name in (*variables, *dataset.dims):
-        _check_name(path, name)
+    _check_names(path, (*variables, *dataset.dims))
     for name, index in dataset.xindexes.items():
         if len(index.create_variables()) > 1:
             raise ValueError(
@@ -293,9 +294,9 @@ def check_input(
 
 def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variable:
     """Return a variable with the requested encoding, and references in its attributes."""
+    if not (variable.encoding or requested or isinstance(variable, IndexVariable)):
+        return variable
     merged: Variable = variable.to_base_variable()
-    if not (merged.encoding or requested):
-        return merged
     encoding = dict(merged.encoding)
     info = encoding.get("tensorfmt")
     if isinstance(info, Mapping):  # leave out texts that the reader has found in the file

@@ -107,7 +107,7 @@ def _is_in_range(values: Array, dtype: np.dtype[Any]) -> Any:
 
 def check_dense(name: str, values: Any) -> None:
     """Raise TypeError for a sparse array, such as `sparse.COO`, which numpy does not convert."""
-    if hasattr(values, "todense"):
+    if not isinstance(values, np.ndarray) and hasattr(values, "todense"):
         raise TypeError(
             f"{name!r} has values in a sparse {type(values).__name__}, expected a dense array; "
             "call .todense() first, or apply it to chunks with map_blocks"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from errno import ESTALE
+from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 import dask.local
@@ -14,13 +16,12 @@ from dask.base import get_scheduler
 from dask.core import flatten
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
-from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.layout import EncodedBatch
 from xr_tensorfmt.datasets.dask_tasks import TaskRef
-from xr_tensorfmt.writing.block_grids import BlockGrid, GriddedVariable, encode_blocks, is_chunked
+from xr_tensorfmt.writing.block_grids import BlockGrid, Blocks
 
 MAX_DIRECT_BYTES = 4 * DEFAULT_CHUNK_BYTES
 """A scheduler takes longer than one thread to write fewer bytes."""
@@ -37,41 +38,33 @@ class WriteTarget(Protocol):
     def path(self) -> str:
         """Path of the unfinished file."""
 
-    def check(self) -> None:
-        """Raise an error if the file must not be written any longer. Each task calls this."""
-
     def write(self, batches: Iterator[EncodedBatch]) -> None:
-        """Write bytes at their offsets."""
+        """Write bytes at their offsets. Raise an error if the file was replaced."""
 
 
 File = TypeVar("File", bound=WriteTarget)
 
-MemoryBlock = tuple[Variable, BlockGrid, int]
-"""A variable without dask chunks, its grid, and the index of a block."""
 
-
-def write_blocks(files: Sequence[tuple[WriteTarget, Sequence[GriddedVariable]]]) -> None:
+def write_blocks(files: Sequence[tuple[WriteTarget, Sequence[Blocks]]]) -> None:
     """Write all blocks. A cluster writes only dask arrays, this process the others."""
     # Values in memory would fill the memory of the scheduler on their way to workers.
-    in_memory = [
-        (file, [item for item in grids if not is_chunked(item[0])]) for file, grids in files
-    ]
-    nbytes = sum(grid.nbytes for _, grids in in_memory for _, grid in grids)
+    in_memory = [(file, [item for item in all_ if not item.is_chunked]) for file, all_ in files]
+    nbytes = sum(item.nbytes for _, items in in_memory for item in items)
     if nbytes <= MAX_DIRECT_BYTES:
-        for file, grids in in_memory:
-            for batch in _split_batches(grids):
+        for file, items in in_memory:
+            for batch in _split_batches(items):
                 write_in_memory(batch, file)
     else:
         is_local = get_scheduler() in (None, dask.threaded.get, dask.local.get_sync)  # type: ignore[no-untyped-call]
         options = {} if is_local else {"scheduler": "threads"}
         plan_tasks(in_memory).compute(**options)  # type: ignore[no-untyped-call]
-    chunked = [(file, [item for item in grids if is_chunked(item[0])]) for file, grids in files]
-    if any(grids for _, grids in chunked):
+    chunked = [(file, [item for item in all_ if item.is_chunked]) for file, all_ in files]
+    if any(items for _, items in chunked):
         plan_tasks(chunked).compute()  # type: ignore[no-untyped-call]
 
 
 def plan_tasks(
-    files: Sequence[tuple[File | Callable[[], File], Sequence[GriddedVariable]]],
+    files: Sequence[tuple[File | Callable[[], File], Sequence[Blocks]]],
     finish: Callable[[Sequence[File]], object] | None = None,
 ) -> Delayed:
     """Plan tasks that begin files (of callables), write all blocks, and finish all files."""
@@ -80,19 +73,18 @@ def plan_tasks(
     arrays: list[Any] = []
     tasks: list[Any] = []
     begun = [f"begin-{token}-{index}" for index in range(len(files))]
-    for key, (file, grids) in zip(begun, files, strict=True):
+    for key, (file, items) in zip(begun, files, strict=True):
         graph[key] = (file,) if callable(file) else file  # dask converts the tuple to a task
-        in_memory = [gridded for gridded in grids if not is_chunked(gridded[0])]
-        tasks += [(write_in_memory, batch, key) for batch in _split_batches(in_memory)]
-        for variable, grid in grids:
-            if is_chunked(variable):
+        tasks += [(write_in_memory, batch, key) for batch in _split_batches(items)]
+        for grid in items:
+            if isinstance(grid, BlockGrid) and grid.is_chunked:
                 # Send a large layout to each worker once, as a separate node.
                 grid_key = f"blocks-{key}-{len(arrays)}"
-                graph[grid_key] = grid
-                arrays.append(variable.data)
+                graph[grid_key] = replace(grid, variable=None)
+                arrays.append(grid.variable.data)
                 # distributed removes the tasks of a persisted array from the graph, and would then
                 # pass a plain key on as a value. A TaskRef stays a dependency.
-                values = map(TaskRef, flatten(variable.data.__dask_keys__()))  # type: ignore[no-untyped-call]
+                values = map(TaskRef, flatten(arrays[-1].__dask_keys__()))  # type: ignore[no-untyped-call]
                 tasks += [(write_block, grid_key, *item, key) for item in enumerate(values)]
     writes = {(f"write-{token}", number): task for number, task in enumerate(tasks)}
     last = f"finish-{token}"
@@ -116,17 +108,16 @@ def _optimize(arrays: Sequence[Any]) -> dict[Any, Any]:
 
 def write_block(grid: BlockGrid, block: int, values: Array, file: WriteTarget) -> frozenset[str]:
     """Write a dask chunk, and return the path of the temporary file."""
-    file.check()
     file.write(grid.encode(block, values))
     return frozenset({file.path})
 
 
-def write_in_memory(batch: Sequence[MemoryBlock], file: WriteTarget) -> frozenset[str]:
+def write_in_memory(batch: Sequence[tuple[Blocks, int]], file: WriteTarget) -> frozenset[str]:
     """Read lazy blocks without keeping them in the variables, and write all blocks."""
-    file.check()
     # Read before, because errors of reading are not of writing.
-    blocks = [(grid, block, grid.read(variable, block)) for variable, grid, block in batch]
-    file.write(encode_blocks(blocks))
+    values = [blocks.read(block) for blocks, block in batch]
+    pairs: Any = zip(batch, values, strict=True)
+    file.write(chain.from_iterable(blocks.encode(block, v) for (blocks, block), v in pairs))
     return frozenset({file.path})
 
 
@@ -146,17 +137,17 @@ def _finish(
         finish(files)
 
 
-def _split_batches(grids: Iterable[GriddedVariable]) -> Iterator[list[MemoryBlock]]:
-    """Group small blocks into batches of about one chunk."""
-    batch: list[MemoryBlock] = []
+def _split_batches(items: Iterable[Blocks]) -> Iterator[list[tuple[Blocks, int]]]:
+    """Group small blocks of values in memory into batches of about one chunk."""
+    batch: list[tuple[Blocks, int]] = []
     size = 0
-    for variable, grid in grids:
-        nbytes = grid.nbytes // grid.count
-        for block in range(grid.count):
+    for blocks in items:
+        nbytes = blocks.nbytes // blocks.count
+        for block in range(0 if blocks.is_chunked else blocks.count):
             if batch and size + nbytes > DEFAULT_CHUNK_BYTES:
                 yield batch
                 batch, size = [], 0
-            batch.append((variable, grid, block))
+            batch.append((blocks, block))
             size += nbytes
     if batch:
         yield batch

@@ -32,7 +32,7 @@ from xr_tensorfmt.errors import SourceChangedError, did_you_mean, shorten
 from xr_tensorfmt.sources.local import LocalFile, find_mapped_file
 from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.writing.atomic_file import check_writable, open_descriptor, write_batches
-from xr_tensorfmt.writing.block_grids import build_block_grids
+from xr_tensorfmt.writing.block_grids import divide_variables
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import format_dtype, is_numeric
 from xr_tensorfmt.writing.file_plan import PlannedVariable
@@ -115,8 +115,8 @@ class ExistingFile:
         """Path of the file, because there is no temporary file."""
         return self.path
 
-    def check(self) -> None:
-        """Raise SourceChangedError if the file was replaced or has another header."""
+    def write(self, batches: Iterator[EncodedBatch]) -> None:
+        """Write bytes at their offsets. Raise SourceChangedError if the header has changed."""
         is_same = _get_identity(self.path) == self.identity
         if not is_same or _compute_checksum(self.header) != self.checksum:
             raise SourceChangedError(
@@ -126,9 +126,6 @@ class ExistingFile:
                 expected="the file whose header was read",
                 hint="call the writer again",
             )
-
-    def write(self, batches: Iterator[EncodedBatch]) -> None:
-        """Write bytes at their offsets."""
         write_batches(self.path, batches)
 
 
@@ -183,7 +180,7 @@ def write_region(
         _check_overlap(checked, path)
     _check_coordinates(checked, source, tensors, positions)
     files = [ExistingFile(path, _get_identity(path), header, checksum) for path in planned]
-    pairs = list(zip(files, map(build_block_grids, planned.values()), strict=True))
+    pairs = list(zip(files, map(divide_variables, planned.values()), strict=True))
     if not compute:
         return plan_tasks(pairs, _flush)
     write_blocks(pairs)

@@ -21,7 +21,7 @@ from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, redact
 from xr_tensorfmt.sources import is_remote
 from xr_tensorfmt.sources.locations import Location, locate
 from xr_tensorfmt.writing.atomic_file import UNCHANGED, AtomicFile, build_atomic_file, publish
-from xr_tensorfmt.writing.block_grids import build_block_grids
+from xr_tensorfmt.writing.block_grids import divide_variables
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece
 from xr_tensorfmt.writing.graph import plan_tasks, write_blocks
 from xr_tensorfmt.writing.upload import ARCHIVE_PROTOCOLS, Upload, UploadedFile
@@ -101,7 +101,7 @@ def _save_planned(
     files.append((plan, location))
     targets = [build_target(target, plan.size, overwrite=overwrite) for plan, target in files]
     _find_orphans(plan.find_orphans, location)  # raises if the file must not be replaced
-    grids = [build_block_grids(plan.variables) for plan, _ in files]
+    grids = [divide_variables(plan.variables) for plan, _ in files]
     # Pass no plan to a task, because dask would compute its arrays.
     finish = partial(_finish, [plan.pieces for plan, _ in files], plan.find_orphans, location)
     if not compute:

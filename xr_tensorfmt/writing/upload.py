@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from secrets import token_hex
 from time import monotonic
 from typing import Any
@@ -190,7 +191,7 @@ class Upload:
         def send(part: dict[str, Any]) -> None:
             with open(path, "rb") as file:
                 file.seek((part["PartNumber"] - 1) * length)
-                body = file.read(length)
+                body = BytesIO(file.read(length))  # bytes would be copied in the event loop
             part["ETag"] = self._fs.call_s3("upload_part", Body=body, **target, **part)["ETag"]
             progress.call()
 

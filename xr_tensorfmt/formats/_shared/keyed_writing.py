@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,25 +23,30 @@ from xr_tensorfmt.writing.file_plan import PlannedVariable
 KeyedVariable = tuple[Variable, Conversion]
 """A variable to write, and its conversion, whose name is the key."""
 
+PlacedTensors = dict[str, tuple[tuple[int, ...], Element, int, int]]
+"""Shape, element, start and stop of tensors by key, in bytes after the start of the first one."""
 
-def build_layouts(variables: Iterable[KeyedVariable], alignment: int = 1) -> dict[str, Dense]:
-    """Store tensors one after the other. Offsets are relative to the first tensor."""
-    layouts, stop = {}, 0
+
+def place_tensors(variables: Iterable[KeyedVariable], alignment: int = 1) -> PlacedTensors:
+    """Store tensors one after the other."""
+    placed, stop = PlacedTensors(), 0
     for variable, conversion in variables:
-        start = stop if 0 in variable.shape else stop + -stop % alignment
-        layout = Dense(variable.shape, conversion.element, start)
-        layouts[conversion.name], stop = layout, layout.stop
-    return layouts
+        shape, element = variable.shape, conversion.element
+        nbytes = prod(shape) * element.stored.itemsize
+        start = stop + -stop % alignment if nbytes else stop
+        stop = start + nbytes
+        placed[conversion.name] = shape, element, start, stop
+    return placed
 
 
 def plan_variables(
-    variables: Iterable[KeyedVariable], layouts: Mapping[str, Dense], start: int
+    variables: Iterable[KeyedVariable], placed: PlacedTensors, offset: int
 ) -> tuple[PlannedVariable, ...]:
-    """Plan the values of tensors whose offsets are relative to `start`."""
+    """Plan the values of tensors if the first one is at an offset."""
     planned = []
     for variable, conversion in variables:
-        layout = layouts[conversion.name]
-        layout = Dense(layout.lengths, layout.element, start + layout.offset)
+        shape, element, start, _ = placed[conversion.name]
+        layout = Dense(shape, element, offset + start)
         planned.append(PlannedVariable(variable, layout, conversion))
     return tuple(planned)
 

@@ -9,7 +9,6 @@ from json import dumps
 from typing import Any
 
 from xr_tensorfmt.core.container import EMBEDDED_KEY
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
 from xr_tensorfmt.core.json_values import DTYPE_TAG, strip_dtypes
 from xr_tensorfmt.formats._shared import keyed_writing as keyed
@@ -33,21 +32,21 @@ def plan(checked: CheckedInput) -> FilePlan:
                 f"{checked.path}: {conversion.name!r} has {variable.ndim} dimensions, and "
                 f"magnetron loads at most {MAX_SNAPSHOT_DIMENSIONS}; stack some of them"
             )
-    layouts = keyed.build_layouts(variables, spec.ALIGNMENT)
-    data_bytes = max((layout.stop for layout in layouts.values()), default=0)
+    placed = keyed.place_tensors(variables, spec.ALIGNMENT)
+    data_bytes = max((stop for *_, stop in placed.values()), default=0)
     if not data_bytes:
         raise ValueError(
             f"{checked.path}: magnetron cannot load a snapshot without elements; "
             "add a variable that has some, or write another format"
         )
     metadata = _build_metadata(checked, variables, embedded)
-    content = _pack_document(layouts, metadata)
+    content = _pack_document(placed, metadata)
     check_header_size(checked, content, spec.MAX_DOCUMENT_BYTES)
     head_bytes = spec.SnapshotHeader.struct.size
     start = round_up(head_bytes + len(content), spec.ALIGNMENT)
     header = spec.SnapshotHeader(0, head_bytes, len(content), start, data_bytes)
     pieces = (Piece(0, header.pack() + content),)
-    return FilePlan(header.data_stop, pieces, keyed.plan_variables(variables, layouts, start))
+    return FilePlan(header.data_stop, pieces, keyed.plan_variables(variables, placed, start))
 
 
 def _build_metadata(
@@ -69,18 +68,18 @@ def _build_metadata(
     return metadata
 
 
-def _pack_document(tensors: Mapping[str, Dense], metadata: Mapping[str, Any]) -> bytes:
+def _pack_document(placed: keyed.PlacedTensors, metadata: Mapping[str, Any]) -> bytes:
     """Encode the document. Offsets of tensors are relative to the data section."""
     file_info = (1, datetime.now().astimezone().isoformat(), "0.2.2", "0.3.0")  # magnetron 0.2.2
     entries = {}
-    for key, tensor in tensors.items():
-        dtype_id = spec.SNAPSHOT_200_DTYPES.index(tensor.element.name)
+    for key, (shape, element, start, stop) in placed.items():
+        dtype_id = spec.SNAPSHOT_200_DTYPES.index(element.name)
         entries[key] = {
-            "shape": tensor.shape,
+            "shape": shape,
             "dtype": spec.DTYPE_NAMES[dtype_id],
             "dtype_id": dtype_id,
-            "offset": tensor.offset,
-            "nbytes": tensor.stop - tensor.offset,
+            "offset": start,
+            "nbytes": stop - start,
         }
     content: dict[str, Any] = dict(zip(spec.FILE_INFO, file_info, strict=True))
     content |= {spec.METADATA: metadata, spec.TENSORS: entries}

@@ -72,20 +72,21 @@ def _plan_file(
 ) -> FilePlan:
     """Plan a file. The widest elements are first, so all data are aligned."""
     ordered = sorted(entries, key=lambda entry: (-entry[1].element.stored.itemsize, entry[1].name))
-    layouts = keyed.build_layouts(ordered)
+    placed = keyed.place_tensors(ordered)
     content: dict[str, Any] = {METADATA: metadata} if metadata else {}
     for _, conversion in entries:
-        layout = layouts[conversion.name]
+        shape, element, start, stop = placed[conversion.name]
         content[conversion.name] = {
-            "dtype": _NAMES[layout.element.name],
-            "shape": layout.lengths,
-            "data_offsets": [layout.offset, layout.stop],  # relative to the end of the header
+            "dtype": _NAMES[element.name],
+            "shape": shape,
+            "data_offsets": (start, stop),  # relative to the end of the header
         }
-    text = dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+    options: Any = {"separators": (",", ":"), "ensure_ascii": False, "check_circular": False}
+    text = dumps(content, **options).encode()
     text += b" " * (-len(text) % LENGTH_BYTES)
     header = len(text).to_bytes(LENGTH_BYTES, "little") + text
     check_header_size(checked, header, MAX_HEADER_BYTES)
-    planned = keyed.plan_variables(ordered, layouts, len(header))
+    planned = keyed.plan_variables(ordered, placed, len(header))
     size = planned[-1].layout.stop if planned else len(header)
     return FilePlan(size, (Piece(0, header),), planned)
 
@@ -94,8 +95,9 @@ def _split(entries: Sequence[keyed.KeyedVariable], limit: int) -> list[list[keye
     """Distribute tensors over files in their order. A tensor is never divided."""
     shards: list[list[keyed.KeyedVariable]] = [[]]
     size = 0
-    for entry, layout in zip(entries, keyed.build_layouts(entries).values(), strict=True):
-        nbytes = layout.stop - layout.offset
+    placed = keyed.place_tensors(entries).values()
+    for entry, (_, _, start, stop) in zip(entries, placed, strict=True):
+        nbytes = stop - start
         if shards[-1] and size + nbytes > limit:
             shards.append([])
             size = 0
