@@ -23,7 +23,7 @@ import dask
 import numpy as np
 from dask.system import CPU_COUNT
 
-from benchmark.cases import CASES, OURS, SERVERS
+from benchmark.cases import CASES, LIMITS, OURS, SERVERS
 
 DATA, TABLE = (Path(__file__).with_name(name) for name in ("measurements.json", "table.md"))
 PACKAGES = ("numpy", "xarray", "dask", "zarr", "h5netcdf", "netCDF4", "safetensors")
@@ -79,23 +79,23 @@ def measure(contenders: Row, expected: Any, seconds: float, failures: list[str])
 
 
 def format_row(row: Row) -> list[str]:
-    """Return the cells of a case: this package, then the others; the fastest is bold."""
-    times = row["median"]
-
-    def show(name: str) -> str:
-        if name not in times:
-            return "-"
+    """Return the cells of a case: this package, others, limits. The fastest package is bold."""
+    times, cells = row["median"], dict[str, str]()
+    compared = sorted(time for name, time in times.items() if name not in LIMITS)
+    fastest = compared[0] if len(compared) > 1 else None
+    for name in sorted(times, key=times.__getitem__):
         seconds = float(f"{times[name]:.3g}")
         text = f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
-        return f"**{text}**" if times[name] == min(times.values()) else text
-
-    others = sorted(set(times) - {OURS}, key=times.__getitem__)
-    return [row["text"], show(OURS), ", ".join(f"{show(name)} ({name})" for name in others)]
+        cells[name] = f"**{text}**" if times[name] == fastest else text
+    others = [name for name in cells if name != OURS and name not in LIMITS]
+    limits = [name for name in cells if name in LIMITS]
+    lists = (", ".join(f"{cells[x]} ({x})" for x in names) for names in (others, limits))
+    return [row["text"], cells.get(OURS, "-"), *lists]
 
 
 def format_table(rows: list[Row]) -> str:
     """Return a Markdown table of the rows with more than one contender."""
-    lines = [["Task", OURS, "Others"], ["---"] * 3]
+    lines = [["Task", OURS, "Others", "A part of the task"], ["---"] * 4]
     lines += [format_row(row) for row in rows if len(row["median"]) > 1]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
@@ -104,9 +104,8 @@ def describe_machine() -> str:
     """Return the hardware and the versions of the packages."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     system = f"{platform.system()} {platform.release().split('-')[0]}"
-    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-    python = f"Python {platform.python_version()}"
-    return f"{CPU_COUNT} cores, {memory:.0f} GiB, {system}, {python}, {packages}"
+    hardware = f"{CPU_COUNT} cores, {memory:.0f} GiB, {system}, Python {platform.python_version()}"
+    return ", ".join([hardware, *(f"{name} {version(name)}" for name in PACKAGES)])
 
 
 def main(arguments: list[str] | None = None) -> int:

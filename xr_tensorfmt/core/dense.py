@@ -27,7 +27,7 @@ _LONG_GAP = 16 << 10
 _MAX_SPAN_RATIO = 8
 
 
-@dataclass(unsafe_hash=True)  # as for `Tensor`
+@dataclass(frozen=True)
 class Dense(WritableLayout):
     """A contiguous row-major array of `lengths` (slowest first) at a byte offset."""
 
