@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from errno import EISDIR, ENOENT
+from glob import has_magic
 from gzip import BadGzipFile
 from io import BufferedReader
 from itertools import chain, islice
@@ -18,6 +19,7 @@ from typing import Any, Literal, get_args
 
 import fsspec
 import numpy as np
+from fsspec.core import OpenFile, url_to_fs
 from fsspec.utils import infer_compression
 from tqdm import tqdm
 from xarray import AlignmentError, DataArray, Dataset, MergeError, merge, open_dataset
@@ -38,7 +40,7 @@ from xr_tensorfmt.formats.vespa.json_forms import (
 from xr_tensorfmt.formats.vespa.spec import BLOCK, VespaHeader, pack_string
 from xr_tensorfmt.formats.vespa.write import Arranged, arrange_tensor
 from xr_tensorfmt.sources.memory import Memory
-from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
+from xr_tensorfmt.writing.checked_input import CheckedInput, DroppablePart, check_input
 from xr_tensorfmt.writing.save import Mode, build_target, is_overwriting, locate_target
 
 __all__ = ["from_hex", "from_json", "from_jsonl", "to_json", "to_jsonl"]
@@ -54,6 +56,8 @@ _FEED = "<Vespa feed>"
 
 # White space and a byte order mark.
 _MARGIN = "\ufeff \t\r\n"
+
+_GZIP = b"\x1f\x8b"
 
 
 def from_json(
@@ -103,12 +107,7 @@ def from_json(
     if isinstance(data, os.PathLike):
         name, data = os.fspath(data), Path(data).read_bytes()
     try:
-        try:
-            document = load_json(data)
-        except ValueError as error:
-            hint = "pass the text of one document, not several lines or a path"
-            raise ValueError(f"{error}; {hint}") from None
-        header, blocks = parse_tensor(select_field(document, field), type)
+        header, blocks = parse_tensor(select_field(load_json(data), field), type)
         parts = (part for row, cells in blocks.items() for part in (*map(pack_string, row), cells))
         content = replace(header, blocks=len(blocks)).pack() + b"".join(parts)
     except ValueError as error:
@@ -173,16 +172,19 @@ def from_jsonl(
     """
     names = _list_fields(field)
     types = type if isinstance(type, Mapping) else dict.fromkeys(names, type)
-    for stated in filter(None, types.values()):
-        parse_type(stated)
-    columns = [_Column(name, types.get(name), dim) for name in names]
+    for name, stated in types.items():
+        if name not in names:
+            raise ValueError(f"type= names {name!r}{did_you_mean(name, names)}, which field= omits")
+        if stated:
+            parse_type(stated)
+    columns = {name: _Column(types.get(name), dim) for name in names}
     is_path = isinstance(source, str | os.PathLike)
     feed = _Feed(redact(os.fspath(source)) if is_path else _FEED, prefix, columns)
     lines = _read_lines(source, keywords.pop("storage_options", None) or {})
     feed.read(tqdm(lines, unit=" lines") if progress else lines)
     if isinstance(field, str):
-        return _open(columns[0].build(), feed.name, **keywords)
-    return _merge([_open(x.build(), feed.name, name=x.field, **keywords) for x in columns])
+        return _open(columns[field].build(), feed.name, **keywords)
+    return _merge([_open(columns[x].build(), feed.name, name=x, **keywords) for x in names])
 
 
 def _list_fields(field: str | Sequence[str]) -> list[str]:
@@ -218,6 +220,9 @@ def _merge(parts: Sequence[Dataset]) -> Dataset:
 
 def _read_lines(source: Any, options: Mapping[str, Any]) -> Iterator[tuple[str, int, Any]]:
     """Yield the name of the feed, and the number and the content of each line."""
+    start = source.lstrip(_MARGIN + "[")[:2] if isinstance(source, str) else ""
+    if isinstance(source, bytes) or start in ('{"', "{ ", "{\n"):
+        raise ValueError("source= is the text of a feed; pass text.splitlines(), or a path")
     items = iter([source] if isinstance(source, str | os.PathLike | Mapping) else source)
     first = list(islice(items, 1))
     items = chain(first, items)
@@ -225,14 +230,8 @@ def _read_lines(source: Any, options: Mapping[str, Any]) -> Iterator[tuple[str, 
         yield from ((_FEED, number, line) for number, line in enumerate(items, 1))
         return
     for path in map(str, items):
-        files = fsspec.open_files(path, compression="infer", **options)
-        if os.path.isdir(path):
-            hint = f"it is a directory, expected a pattern such as '{path}/*.jsonl'"
-            raise IsADirectoryError(EISDIR, hint, path)
-        if not files:
-            raise FileNotFoundError(ENOENT, "no feed matches this pattern", redact(path))
-        for opened in files:
-            name = redact(path if "*" not in path else opened.full_name.removeprefix("file://"))
+        for opened in _find_files(path, options):
+            name = redact(opened.full_name.removeprefix("file://") if has_magic(path) else path)
             number = 0
             try:
                 with opened as file, BufferedReader(file, _BUFFER_BYTES) as lines:
@@ -240,7 +239,33 @@ def _read_lines(source: Any, options: Mapping[str, Any]) -> Iterator[tuple[str, 
                         yield name, number, line
             except (EOFError, BadGzipFile, zlib.error) as error:
                 reason = f"the compressed data are damaged after line {number} ({error})"
+                if isinstance(error, BadGzipFile) and opened.fs.head(opened.path, 2) != _GZIP:
+                    raise ValueError(f"{name}: it is not compressed by gzip; omit .gz") from error
                 raise ValueError(f"{name}: {reason}; fetch the file again") from error
+
+
+def _find_files(path: str, options: Mapping[str, Any]) -> list[OpenFile]:
+    """Return the file with this name, or the files that match a pattern."""
+    fs, name = url_to_fs(path, **options)
+    names = [name]
+    # A URL may have a query.
+    if has_magic(name.partition("?")[0] if "://" in name else name) and not fs.exists(name):
+        names = [match for match in sorted(fs.glob(name)) if not fs.isdir(match)]
+        if not names:
+            raise FileNotFoundError(ENOENT, "no feed matches this pattern", redact(path))
+    elif os.path.isdir(path):
+        hint = f"it is a directory, expected a pattern such as '{path}/*.jsonl'"
+        raise IsADirectoryError(EISDIR, hint, path)
+    return [OpenFile(fs, name, compression=_infer_compression(name)) for name in names]
+
+
+def _infer_compression(name: str) -> str | None:
+    """Return the compression that a suffix means. Raise ValueError if it is unsupported."""
+    compression: str | None = infer_compression(name)
+    if not compression and name.lower().endswith((".zst", ".lz4", ".xz", ".lzma", ".z", ".br")):
+        hint = "install zstandard for .zst or lz4 for .lz4, or use .gz"
+        raise ValueError(f"{redact(name)}: no codec for {Path(name).suffix!r} is installed; {hint}")
+    return compression
 
 
 def _is_path(item: Any, source: Any) -> bool:
@@ -252,6 +277,8 @@ def _is_path(item: Any, source: Any) -> bool:
 
 def _parse_line(line: Any) -> list[Any]:
     """Return the documents in a line of a feed, which may be a part of a list."""
+    if isinstance(line, bytes) and line.startswith(_GZIP):
+        raise ValueError("it is compressed by gzip; pass a path that ends in .gz, or gzip.open()")
     text = line.decode() if isinstance(line, bytes) else line
     if not isinstance(text, str):
         return _list_documents(text)
@@ -260,11 +287,8 @@ def _parse_line(line: Any) -> list[Any]:
         text = text[1:]
     if text in ("", "]"):
         return []
-    try:
-        value = parse_json(text, endings=("", ",", "]"))
-    except ValueError as error:
-        raise ValueError(f"{error}; write a document per line, as `jq -c .[]` does") from None
-    return _list_documents(value)
+    hint = "write a document per line (`jq -c .[]`), or call vespa.from_jsonl(json.load(file))"
+    return _list_documents(parse_json(text, ("", ",", "]"), hint))
 
 
 def _list_documents(value: Any) -> list[Any]:
@@ -280,7 +304,6 @@ def _list_documents(value: Any) -> list[Any]:
 class _Column:
     """The tensors of a field of all documents, as one tensor with a dimension of documents."""
 
-    field: str
     type: str | None
     dim: str
     header: VespaHeader | None = None
@@ -288,32 +311,28 @@ class _Column:
     blocks: int = 0
     position: int = 0
 
-    def add(self, label: bytes, tensor: Any) -> None:
-        """Append the blocks of a document."""
+    def add(self, label: bytes, tensor: Any) -> bool:
+        """Append the blocks of a document. Return whether it has any."""
         header, blocks = parse_tensor(tensor, self.type)
         if self.header is None:
-            self._begin(header)
+            if self.dim in header.mapped + header.indexed:
+                message = f"dim={self.dim!r} is a dimension of {header.type}; choose another name"
+                raise ValueError(message)
+            mapped = tuple(sorted((*header.mapped, self.dim)))
+            self.type, self.position = format_type(header), mapped.index(self.dim)
+            dims = mapped, header.indexed, header.lengths
+            self.header = VespaHeader.create(header.cell_type, *dims, 0)
         for labels, cells in blocks.items():
             row = [*map(pack_string, labels), cells]
             row.insert(self.position, label)
             self.parts += row
         self.blocks += len(blocks)
-
-    def _begin(self, header: VespaHeader) -> None:
-        """Add the dimension of documents to the header of the first one."""
-        self.type = format_type(header)
-        if self.dim in header.mapped + header.indexed:
-            message = f"dim={self.dim!r} is a dimension of {self.type}; choose another name"
-            raise ValueError(message)
-        mapped = tuple(sorted((*header.mapped, self.dim)))
-        self.header, self.position = replace(header, mapped=mapped), mapped.index(self.dim)
+        return bool(blocks)
 
     def build(self) -> bytes:
         """Return the tensor of all documents."""
         assert self.header is not None
-        dims = self.header.mapped, self.header.indexed, self.header.lengths
-        header = VespaHeader.create(self.header.cell_type, *dims, self.blocks)
-        return b"".join((header.pack(), *self.parts))
+        return b"".join((replace(self.header, blocks=self.blocks).pack(), *self.parts))
 
 
 @dataclass
@@ -322,9 +341,9 @@ class _Feed:
 
     name: str
     prefix: str
-    columns: Sequence[_Column]
+    columns: Mapping[str, _Column]
     ids: set[str] = dataclass_field(default_factory=set)
-    left_out: list[str] = dataclass_field(default_factory=list)
+    left_out: dict[str, list[str]] = dataclass_field(default_factory=dict)
     other_fields: set[str] = dataclass_field(default_factory=set)
 
     def read(self, lines: Iterable[tuple[str, int, Any]]) -> None:
@@ -332,37 +351,33 @@ class _Feed:
         for name, number, line in lines:
             try:
                 for document in _parse_line(line):
-                    if document != {} and not self.add(document):
-                        self.left_out.append(f"line {number} of {name}")
+                    if document != {} and (kind := self.add(document)):
+                        self.left_out.setdefault(kind, []).append(f"line {number} of {name}")
             except ValueError as error:
                 raise ValueError(f"{name}: line {number}: {error}") from error
-        fields = " and ".join(repr(column.field) for column in self.columns)
         if not self.ids:
+            fields = " and ".join(map(repr, self.columns))
             reason = f"no line is a document with a tensor in the field {fields}"
-            missing = [x.field for x in self.columns if x.field not in self.other_fields]
+            missing = [field for field in self.columns if field not in self.other_fields]
             reason += "".join(did_you_mean(field, self.other_fields) for field in missing)
             raise ValueError(f"{self.name}: {reason}")
-        if self.left_out:
-            message = (
-                f"{self.name}: documents without a tensor in the field {fields} are left out: "
-                f"{len(self.left_out)}, the first in {self.left_out[0]}"
-            )
-            warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
+        for kind, places in self.left_out.items():
+            message = f"{self.name}: documents {kind} are left out: {len(places)}, the first in "
+            warnings.warn(message + places[0], TensorFormatWarning, stacklevel=find_stack_level())
 
-    def add(self, document: Any) -> bool:
-        """Add a document. Return whether it has a tensor in all fields."""
+    def add(self, document: Any) -> str:
+        """Add a document. Return the kind of documents that are left out if it is one."""
         if not isinstance(document, dict) or "remove" in document:
             actual = "removes a document" if isinstance(document, dict) else "is not a JSON object"
             raise ValueError(f"it {actual}, expected a put, an update or a document; omit the line")
         fields = document.get("fields")
         stored = fields if isinstance(fields, dict) else {}
-        tensors = [stored.get(column.field) for column in self.columns]
+        tensors = {field: stored.get(field) for field in self.columns}
         if "update" in document:
-            pairs = zip(self.columns, tensors, strict=True)
-            tensors = [get_assigned(column.field, update) for column, update in pairs]
-        if None in tensors:
+            tensors = {field: get_assigned(field, update) for field, update in tensors.items()}
+        if missing := [field for field, tensor in tensors.items() if tensor is None]:
             self.other_fields.update(stored or document)
-            return False
+            return f"without a tensor in the field {' and '.join(map(repr, missing))}"
         id_ = document.get("put") or document.get("update") or document.get("id")
         if not isinstance(id_, str) or not id_.startswith(self.prefix):
             raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
@@ -371,15 +386,15 @@ class _Feed:
             message = f"{label!r} occurs again, expected one line per document; omit the others"
             raise ValueError(message)
         self.ids.add(label)
-        column = self.columns[0]
+        field, has_blocks = "", False
         try:
             packed = pack_string(label)
-            for column, tensor in zip(self.columns, tensors, strict=True):
-                column.add(packed, tensor)
+            for field, tensor in tensors.items():
+                has_blocks |= self.columns[field].add(packed, tensor)
         except ValueError as error:
-            place = f", field {column.field!r}" if len(tensors) > 1 else ""
+            place = f", field {field!r}" if len(tensors) > 1 else ""
             raise ValueError(f"document {id_!r}{place}: {error}") from error
-        return True
+        return "" if has_blocks else "with an empty tensor, which has no blocks,"
 
 
 def from_hex(data: str, **keywords: Any) -> Dataset:
@@ -471,7 +486,7 @@ def to_json(
     >>> vespa.to_json(vector, "hex")
     {'type': 'tensor<float>(x[2])', 'values': '3F80000040000000'}
     """
-    (tensor,) = _arrange_fields(data, "", "the JSON", form, encoding, drop).values()
+    tensor = arrange_tensor(check_input(data, "the JSON", "Vespa", encoding, drop))
     cells = tensor.encode(tensor.variable.values)
     cells = cells.reshape(len(tensor.rows), *tensor.header.lengths)
     (text,) = format_tensors(tensor.header, [tensor.rows], cells, form)
@@ -541,16 +556,19 @@ def to_jsonl(
     if operation not in get_args(Operation):
         raise ValueError(f"operation={operation!r} is neither 'put' nor 'update'")
     location = locate_target(path, storage_options, None)
-    tensors = _arrange_fields(data, field, location.name, form, encoding, drop)
+    compression = _infer_compression(location.name)
+    checked = check_input(data, location.name, "Vespa", encoding, drop)
+    tensors = _arrange_fields(checked, field, dim)
     for name, tensor in tensors.items():
         if dim not in (mapped := tensor.header.mapped):
+            dims = mapped or tensor.variable.dims
+            hint = did_you_mean(dim, {*dims} - {dim})
             raise ValueError(
-                f"dim={dim!r}{did_you_mean(dim, mapped)} has no labels, expected one of "
-                f"{list(mapped)} of {name!r}, whose labels become the ids of documents"
+                f"dim={dim!r}{hint} has no labels, expected one of {[*dims]} of {name!r}, whose "
+                "labels become the ids of documents; set them by assign_coords(dim=...)"
             )
     file = build_target(location, 0, overwrite=is_overwriting(mode)).begin()
     try:
-        compression = infer_compression(location.name)
         with fsspec.open(file.path, "wb", compression=compression) as lines:
             lines.writelines(_format_feed(tensors, dim, prefix, form, operation, progress))
         file.complete(())
@@ -561,31 +579,29 @@ def to_jsonl(
 
 
 def _arrange_fields(
-    data: Dataset | DataArray,
-    field: str | Sequence[str],
-    path: str,
-    form: Form,
-    encoding: Mapping[Any, Any] | None,
-    drop: Collection[DroppablePart],
+    checked: CheckedInput, field: str | Sequence[str], dim: str
 ) -> dict[str, Arranged]:
     """Return the tensors of one field, or of the variables whose names are listed."""
-    if form not in get_args(Form):
-        raise ValueError(f"form={form!r} is not one of {', '.join(map(repr, get_args(Form)))}")
     names = _list_fields(field)
-    checked = check_input(data, path, "Vespa", encoding, drop)
-    if isinstance(field, str) and (len(checked.variables) == 1 or field not in checked.variables):
+    labels = checked.coordinates.get(dim)
+    if labels is not None and labels.dtype.kind not in "UTO" and "coords" not in checked.drop:
+        raise ValueError(
+            f"{checked.path}: the labels of dim={dim!r} are {labels.dtype}, expected str; convert "
+            f"them by ds.assign_coords({dim}=ds.{dim}.astype(str))"
+        )
+    if isinstance(field, str) and len(checked.variables) == 1:
         return {field: arrange_tensor(checked)}
     tensors = {}
     for name in names:
         if name not in checked.variables:
             hint = did_you_mean(name, checked.variables)
-            raise ValueError(f"field={field!r} names {name!r}, which is not a variable{hint}")
+            raise ValueError(
+                f"field={field!r} names {name!r}, which is not a variable{hint}; pass "
+                f"field={[*checked.variables]} or the name of one"
+            )
         variable = checked.variables[name]
-        coordinates = {
-            key: coordinate
-            for key, coordinate in checked.coordinates.items()
-            if {*coordinate.dims} <= {*variable.dims}
-        }
+        dims, coordinates = {*variable.dims}, checked.coordinates
+        coordinates = {key: x for key, x in coordinates.items() if dims.issuperset(x.dims)}
         own = {key: value for key, value in checked.encoding.items() if key in (name, *coordinates)}
         single = replace(checked, variables={name: variable}, coordinates=coordinates, encoding=own)
         tensors[name] = arrange_tensor(single)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +114,32 @@ def test_compressed_feed_round_trips(suffix: str, tmp_path: Path) -> None:
     xr.testing.assert_equal(vespa.from_jsonl(path, **IDS).tensor, make_users())
 
 
+@pytest.mark.parametrize("suffix", [".zst", ".lz4", ".Z", ".br"])
+def test_suffix_without_a_codec_raises(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(fsspec.utils.compressions, suffix[1:], raising=False)
+    path = tmp_path / f"a.jsonl{suffix}"
+    with pytest.raises(ValueError, match=f"no codec for '{suffix}' .*; install .* or use .gz"):
+        vespa.to_jsonl(make_users(), path, **IDS)
+    assert not list(tmp_path.iterdir())
+    path.write_text("{}\n")
+    with pytest.raises(ValueError, match=f"no codec for '{suffix}'"):
+        vespa.from_jsonl(path, **IDS)
+
+
+@pytest.mark.parametrize("kind", ["name", "file"])
+def test_gzip_without_its_suffix_is_named(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / ("a.jsonl" if kind == "name" else "a.jsonl.gz")
+    path.write_bytes(gzip.compress(b"{}\n", mtime=0))
+    with path.open("rb") as file, pytest.raises(ValueError, match=r"line 1: .* by gzip; pass"):
+        vespa.from_jsonl(path if kind == "name" else file, **IDS)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{}\n", r"the .* damaged after line 0 \(Not a gzipped file"),
+        (b"{}\n", "it is not compressed by gzip; omit .gz"),
         (
             gzip.compress(b"{}\n" * 9, mtime=0)[:-9],
             r"the .* line [0-9] \(Compressed .*; fetch the file again",
@@ -312,9 +335,28 @@ def test_directory_of_feeds_raises(tmp_path: Path) -> None:
 
 def test_documents_without_one_of_the_fields_are_left_out() -> None:
     lines = [{"put": "a", "fields": {"v": [1]}}, {"put": "b", "fields": {"v": [1], "w": [2]}}]
-    with pytest.warns(UserWarning, match="in the field 'v' and 'w' are left out: 1, the first in"):
+    with pytest.warns(UserWarning, match="in the field 'w' are left out: 1, the first in line 1"):
         ds = vespa.from_jsonl(lines, "tensor(x[1])", field=["v", "w"])
     assert ds.document.values.tolist() == ["b"]
+
+
+def test_empty_tensors_are_counted() -> None:
+    blocks: list[Any] = [{"0": [1]}, {}, []]
+    lines = [{"put": f"{n}", "fields": {"v": {"blocks": x}}} for n, x in enumerate(blocks)]
+    with pytest.warns(UserWarning, match="with an empty tensor.* out: 2, the first in line 2 of"):
+        ds = vespa.from_jsonl(lines, "tensor(chunk{},x[1])", field="v")
+    assert ds.document.values.tolist() == ["0"]
+
+
+def test_unknown_field_in_types_raises() -> None:
+    with pytest.raises(ValueError, match=r"type= names 'titel' .did you mean 'title'"):
+        vespa.from_jsonl(LINES, {"titel": "tensor(x[1])"}, field=["title"])
+
+
+@pytest.mark.parametrize("text", ['[\n {\n  "put": "a"}]', '{\n"documents": []\n}'])
+def test_indented_json_raises(text: str) -> None:
+    with pytest.raises(ValueError, match=r"jq -c .* or call vespa.from_jsonl\(json.load\(file\)\)"):
+        vespa.from_jsonl(text.splitlines(), **IDS)
 
 
 @pytest.mark.parametrize("names", [[], ["title", "title"]])
@@ -326,8 +368,12 @@ def test_wrong_lists_of_fields_raise(names: list[str], tmp_path: Path) -> None:
 
 
 def test_field_without_variable_raises(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"names 'titel', which is not a variable.*'title'"):
-        vespa.to_jsonl(make_documents(), tmp_path / "a.jsonl", **{**IDS, "field": ["titel"]})
+    for field in ("titel", ["titel"]):
+        with pytest.raises(
+            ValueError,
+            match=r"names 'titel', which is not a variable.*'title'.*=\['title', 'body'\] or",
+        ):
+            vespa.to_jsonl(make_documents(), tmp_path / "a.jsonl", **{**IDS, "field": field})
 
 
 def write_parts(directory: Path) -> None:
@@ -336,15 +382,39 @@ def write_parts(directory: Path) -> None:
         vespa.to_jsonl(users, directory / f"feed-{number}.jsonl.gz", **IDS)
 
 
-@pytest.mark.parametrize("kind", ["pattern", "path", "list", "names", "iterator"])
+@pytest.mark.parametrize(
+    "kind", ["pattern", "digit", "letter", "patterns", "path", "list", "names", "iterator"]
+)
 def test_several_feeds_are_one_dataset(kind: str, tmp_path: Path) -> None:
     write_parts(tmp_path)
     paths = sorted(tmp_path.iterdir())
+    patterns = [f"{tmp_path}/feed-[01].jsonl.gz", f"{tmp_path}/f??d-2.jsonl.gz"]
     sources: dict[str, Any] = {
         "pattern": f"{tmp_path}/feed-*.jsonl.gz", "path": tmp_path / "*", "list": paths,
+        "digit": f"{tmp_path}/feed-[0-9].jsonl.gz", "letter": f"{tmp_path}/feed-?.jsonl.gz",
+        "patterns": patterns,
         "names": tuple(map(str, paths)), "iterator": iter(paths),
     }  # fmt: skip
     xr.testing.assert_equal(vespa.from_jsonl(sources[kind], **IDS).tensor, make_users())
+
+
+@pytest.mark.parametrize("name", ["feed[1].jsonl", "feed?.jsonl", "feed*.jsonl"])
+@pytest.mark.parametrize("store", ["file", "memory"])
+def test_file_with_the_name_of_a_pattern_is_opened(name: str, store: str, tmp_path: Path) -> None:
+    if store == "file" and os.name == "nt" and "[" not in name:
+        pytest.skip("Windows has no files of such names")
+    fs, root = fsspec.filesystem(store), tmp_path if store == "file" else "memory://patterns"
+    for other in ("feed1.jsonl", name):
+        fs.pipe(f"{root}/{other}", b'{"put": "%s", "fields": {"v": [1]}}' % other[:6].encode())
+    ds = vespa.from_jsonl(f"{root}/{name}", "tensor(x[1])", field="v")
+    assert ds.document.values.tolist() == [name[:6]]
+
+
+@pytest.mark.parametrize("text", ["{0}\n{0}\n", " [\n{0}]", "[{0}]", b"{}"])
+def test_text_of_a_feed_raises(text: Any) -> None:
+    content = text if isinstance(text, bytes) else text.replace("{0}", LINES[1])
+    with pytest.raises(ValueError, match=r"text of a feed; pass text.splitlines\(\), or a path$"):
+        vespa.from_jsonl(content, **IDS)
 
 
 def test_errors_name_one_of_several_feeds(tmp_path: Path) -> None:
@@ -415,6 +485,21 @@ def test_dimension_without_labels_raises(tmp_path: Path) -> None:
         ValueError, match=r"dim=.usr. .did you mean .user... has no labels, expected"
     ):
         vespa.to_jsonl(make_users(), tmp_path / "feed.jsonl", **(IDS | {"dim": "usr"}))
+
+
+@pytest.mark.parametrize(
+    ("labels", "drop", "message"),
+    [
+        (range(8), [], "labels of dim='user' are int64, expected str; .*astype.str..$"),
+        (range(8), ["coords"], r"no labels, expected one of \['user', 'x'\] .*assign_coords"),
+        (None, [], r"no labels, expected one of \['user', 'x'\] .*assign_coords"),
+    ],
+)
+def test_ids_that_are_not_str_raise(labels: Any, drop: Any, message: str, tmp_path: Path) -> None:
+    users = make_users().drop_vars("user")
+    users = users if labels is None else users.assign_coords(user=labels)
+    with pytest.raises(ValueError, match=message):
+        vespa.to_jsonl(users, tmp_path / "feed.jsonl", drop=drop, **IDS)
 
 
 def test_failed_feed_leaves_old_one(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import islice, product
 from math import isinf
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -84,23 +84,23 @@ def format_type(header: VespaHeader) -> str:
 
 def load_json(content: Any) -> Any:
     """Parse JSON text, and return other objects unchanged."""
-    if not isinstance(content, str):
-        if not isinstance(content, bytes | bytearray):
-            return content
+    if isinstance(content, bytes | bytearray):
         content = content.decode("utf-8-sig")
-    elif HEX.fullmatch(content):
+    elif isinstance(content, str) and HEX.fullmatch(content):
         return {"values": content}  # a field with format.tensors=hex-value
-    return parse_json(content.strip(), endings=("", ","))
+    hint = "pass the text of one document, not several lines or a path"
+    return parse_json(content.strip(), ("", ","), hint) if isinstance(content, str) else content
 
 
-def parse_json(text: str, endings: Collection[str]) -> Any:
-    """Parse JSON text. Raise ValueError if it is invalid, or has another ending."""
+def parse_json(text: str, endings: Collection[str], hint: str) -> Any:
+    """Parse JSON text. Raise ValueError with a hint if it is invalid, or has another ending."""
     try:
         value, end = _DECODER.raw_decode(text)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{shorten(repr(text))} is not JSON: {error}") from None
+        raise ValueError(f"{shorten(repr(text))} is not JSON: {error}; {hint}") from None
     if end < len(text) and text[end:].strip() not in endings:
-        raise ValueError(f"{shorten(repr(text))} is not JSON: Extra data after character {end}")
+        reason = f"Extra data after character {end}; {hint}"
+        raise ValueError(f"{shorten(repr(text))} is not JSON: {reason}")
     return value
 
 
@@ -362,6 +362,8 @@ def format_tensors(
     header: VespaHeader, tensors: Iterable[Sequence[Labels]], blocks: Array, form: Form
 ) -> Iterator[str]:
     """Yield the JSON text of tensors from the labels of their blocks, and all encoded cells."""
+    if form not in get_args(Form):
+        raise ValueError(f"form={form!r} is not one of {', '.join(map(repr, get_args(Form)))}")
     mapped, indexed, indices = header.mapped, header.indexed, list[Labels]([()])
     is_long = form == "long" or (len(mapped) > 1 and not indexed)
     if is_long:

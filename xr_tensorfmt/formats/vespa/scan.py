@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from xr_tensorfmt.core.open_options import TextErrors
 from xr_tensorfmt.core.selection import Indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.vespa.spec import LONG_BIT, MAX_INTEGER, VespaHeader, unpack_many
+from xr_tensorfmt.formats.vespa.spec import LONG_BIT, VespaHeader, unpack, unpack_many
 
 WINDOW_BYTES = 32 << 20
 """Bytes of a remote or mapped file to scan at a time."""
@@ -27,8 +26,6 @@ LOCAL_WINDOW_BYTES = 4 << 20
 _LABEL_WINDOW_BYTES = 4 << 10
 # Cells of a local file that are larger than this are skipped rather than read.
 _LARGE_BLOCK_BYTES = 64 << 10
-
-_LONG = struct.Struct(">I")
 
 # Number of blocks after which a run of labels of the same length is searched.
 _MIN_RUN = 64
@@ -136,7 +133,7 @@ def _scan_blocks(
     dimensions = range(rank)
     starts: list[int] = []
     start = stop
-    with suppress(IndexError, struct.error):  # a length after the end of the window
+    with suppress(IndexError):  # a length after the end of the window
         for _ in range(limit):
             end = stop
             for _ in dimensions:
@@ -144,7 +141,7 @@ def _scan_blocks(
                 if length < LONG_BIT:
                     end += 1 + length
                 else:
-                    end += 4 + (_LONG.unpack_from(view, end)[0] & MAX_INTEGER)
+                    end += 4 + unpack(view[end : end + 4])
             if end > content.size:
                 break
             start, stop = stop, end + block_bytes
