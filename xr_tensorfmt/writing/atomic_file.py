@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -120,6 +121,30 @@ def _flush(descriptor: int) -> None:
         os.fsync(descriptor)
 
 
+_LARGE_BYTES = 1 << 20
+_REMOVAL = "xr_tensorfmt removes a replaced file"
+
+
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def _remove_in_thread(path: str) -> None:
+    """Remove a large file if it exists. The system takes about 10 ms to free 64 MiB."""
+    try:
+        threading.Thread(target=_remove, args=(path,), name=_REMOVAL).start()
+    except RuntimeError:  # the process is ending, or has too many threads
+        _remove(path)
+
+
+def wait_for_removals() -> None:
+    """Wait until the disk has the space of replaced files."""
+    for thread in threading.enumerate():
+        if thread.name == _REMOVAL:
+            thread.join()
+
+
 @dataclass(frozen=True, kw_only=True)
 class AtomicFile:
     """An unfinished file that replaces `target` when it is complete.
@@ -136,6 +161,7 @@ class AtomicFile:
 
     def begin(self) -> Self:
         """Create an unfinished file; raise OSError if the disk has too little free space."""
+        wait_for_removals()
         file = replace(self, path=get_temporary_path(self.base or self.target))
         try:
             file.create()
@@ -193,7 +219,7 @@ class AtomicFile:
     def publish(self) -> None:
         """Rename the complete file to the target."""
         if self.overwrite:
-            os.replace(self.path, self.target)
+            self._replace()
             return
         try:
             os.link(self.path, self.target)
@@ -206,6 +232,19 @@ class AtomicFile:
             os.rename(self.path, self.target)
         else:
             self.discard()
+
+    def _replace(self) -> None:
+        """Rename to the target. A large previous file keeps a name until a thread removes it."""
+        if self.size < _LARGE_BYTES:
+            os.replace(self.path, self.target)
+            return
+        previous = get_temporary_path(self.target)
+        try:
+            with suppress(OSError):  # there is none, or the file system has no hard links
+                os.link(self.target, previous)
+            os.replace(self.path, self.target)
+        finally:
+            _remove_in_thread(previous)
 
     def discard(self) -> bool:
         """Remove the unfinished file; return False if it does not exist or was renamed."""
@@ -277,8 +316,7 @@ class Replacement:
 
     def forget(self) -> None:
         """Remove the previous file."""
-        with suppress(OSError):
-            os.unlink(self._kept)
+        (_remove if self.file.size < _LARGE_BYTES else _remove_in_thread)(self._kept)
 
 
 def publish(files: Sequence[AtomicFile]) -> None:
