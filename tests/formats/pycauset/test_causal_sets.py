@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from xr_tensorfmt import pycauset
-from xr_tensorfmt.formats.pycauset import causal_sets, to_file
+from xr_tensorfmt import pycauset, to_file
+from xr_tensorfmt.formats.pycauset import causal_sets
 
 SIZE = 75
 
