@@ -183,7 +183,8 @@ class VirtualStore(ManifestStore):
         super().__init__(group, registry=registry)
         self._arrays, self._in_memory, self._memory_store = group.arrays, in_memory, MemoryStore()
         options: dict[str, Any] = {"zarr_format": 3, "consolidated": False}
-        in_memory.to_zarr(self._memory_store, **options)
+        if in_memory.variables:
+            in_memory.to_zarr(self._memory_store, **options)
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
