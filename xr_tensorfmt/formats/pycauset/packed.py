@@ -315,7 +315,7 @@ class Bits(Packed):
             target = values[first:stop, int(leads[first]) :]
             target[...] = np.ndarray(target.shape, np.bool_, unpacked, strides=(8 * length - 1, 1))
             corner = target[:, : stop - first]  # left of the first elements
-            corner[np.tri(*corner.shape, -1, np.bool_)] = 0
+            corner[np.tri(stop - first, corner.shape[1], -1, np.bool_)] = 0
 
     def pick(self, raw: Array, bits: Integers) -> Array:
         """Return the given bit of every byte."""
