@@ -285,6 +285,7 @@ BROKEN = {
         "name is 'mag', which another",
     ),
     "it has no name": (MODULE.replace('name = "grid"', ""), "no attribute 'name'"),
+    "its magic number is empty": (MODULE.replace('b"GRID"', 'b""'), "empty magic number"),
     "its suffixes are bytes": (MODULE.replace('(".grid",)', '(b".grid",)'), "str, not bytes"),
     "it finds no suffix": (declare("def find_suffix(self, path): return None"), "NoneType"),
     "it cannot find a suffix": (declare("find_suffix = ''"), "not callable"),

@@ -78,6 +78,8 @@ def _load_plugin(plugin: Any, loaded: Collection[str]) -> Format:
     file_format: Format = plugin()
     if file_format.name in loaded:
         raise ValueError(f"name is {file_format.name!r}, which another format has")
+    if b"" in file_format.magics:
+        raise ValueError("magics has an empty magic number, which all files begin with")
     len(file_format.find_suffix("a"))  # raises here what it would raise at each opening
     return file_format
 
