@@ -93,10 +93,9 @@ def _get_dtype_category(dtype: Any) -> str | None:
     if name.startswith(("float", "bfloat", "fp")) or name in NICKNAMES:
         return _CATEGORIES["f"]
     try:
-        code = np.dtype(name).kind
+        return _CATEGORIES.get(np.dtype(name).kind, name)
     except TypeError:
         return None
-    return _CATEGORIES.get(code, name)
 
 
 def get_file_info(variable: Variable, format: str) -> Mapping[str, Any]:
