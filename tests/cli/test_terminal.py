@@ -18,28 +18,23 @@ termios = pytest.importorskip("termios")
 pytestmark = pytest.mark.usefixtures("working_directory")
 
 
-def test_a_terminal_is_no_standard_output() -> None:
+@pytest.mark.parametrize(
+    ("stream", "command", "code", "words"),
+    [
+        ("stdout", "convert vertex - --to tens", 2, "redirect standard output"),
+        ("stdin", "info -", 1, "there is no standard input; redirect a file or a pipe to it"),
+    ],
+)
+def test_terminal_is_no_file(stream: str, command: str, code: int, words: str) -> None:
+    write_vertex("vertex")
     main_end, terminal = pty.openpty()
-    command = [sys.executable, "-m", "xr_tensorfmt", "convert", write_vertex(), "-", "--to", "tens"]
-    result = subprocess.run(
-        command, stdout=terminal, stderr=subprocess.PIPE, text=True, check=False, timeout=300
-    )
+    files = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: terminal}
+    arguments = [sys.executable, "-m", "xr_tensorfmt", *command.split()]
+    result = subprocess.run(arguments, text=True, check=False, timeout=300, **files)
     os.close(terminal)
     os.close(main_end)
-    assert result.returncode == 2
-    assert "redirect standard output" in result.stderr
-
-
-def test_terminal_is_no_standard_input() -> None:
-    main_end, terminal = pty.openpty()
-    command = [sys.executable, "-m", "xr_tensorfmt", "info", "-"]
-    output = subprocess.run(
-        command, stdin=terminal, capture_output=True, text=True, check=False, timeout=300
-    )
-    os.close(terminal)
-    os.close(main_end)
-    assert output.returncode == 1
-    assert "there is no standard input; redirect a file or a pipe to it" in output.stderr
+    assert result.returncode == code
+    assert words in result.stderr
 
 
 COMMANDS = """

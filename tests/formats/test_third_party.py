@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from textwrap import indent
 
 import numpy as np
 import pytest
@@ -83,11 +84,13 @@ for content, wrong in (
 (finding,) = validate("cut.grid")
 assert finding.severity == "error"
 
-if __name__ == "__main__":
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
-        with Client(cluster):
-            opened = xr.open_dataset("b.bytes", format="grid", engine="tensorfmt", chunks={})
-            assert float(opened.tensor.sum()) == values.sum()
+with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+    with Client(cluster):
+        for io in ("auto", "read"):
+            options = {"format": "grid", "chunks": {}, "chunk_bytes": 2**20, "io": io}
+            tensor = xr.open_dataset("b.bytes", engine="tensorfmt", **options).tensor
+            assert len(tensor.chunks[0]) > 16
+            assert float(tensor.sum()) == values.sum()
 """
 
 
@@ -119,7 +122,8 @@ def test_example_has_the_length_that_the_page_states() -> None:
 
 
 def test_format_of_another_package_works_in_every_public_way(grid: Path) -> None:
-    (grid / "ways.py").write_text(WAYS)
+    # A worker process imports the script.
+    (grid / "ways.py").write_text("if __name__ == '__main__':\n" + indent(WAYS, "    "))
     run(grid, "ways.py")
 
 
