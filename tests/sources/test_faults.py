@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -35,7 +35,6 @@ from tests.fault_server import (
     use_s3,
 )
 from tests.opening import open_tensor, skip_if_unsupported
-from tests.paths import ROOT
 from tests.processes import run_script
 from xr_tensorfmt import (
     SourceChangedError,
@@ -385,11 +384,16 @@ def test_dead_store_does_not_block_another(
 READERS = {
     "at-once": "xr.open_dataset(url, engine='tensorfmt', **how).load()",
     "threads": "xr.open_dataset(url, engine='tensorfmt', chunks={}, **how).load()",
-    "pool": "xr.open_dataset(url, engine='tensorfmt', chunks={}, chunk_bytes=50_000, **how).load()",
+    "pool": "dask.config.set(scheduler='threads', num_workers=3)\n"
+    "xr.open_dataset(url, engine='tensorfmt', chunks={}, chunk_bytes=50_000, **how).load()",
     "async": "asyncio.run(xr.open_dataset(url, engine='tensorfmt', **how).load_async())",
 }
-WAITER = """
-import os, signal, sys, threading, time, traceback
+# It imports everything before it forks, and has no threads then. A process ends as Python ends.
+NURSERY = """
+import asyncio, os, pickle, signal, sys, threading, time, traceback
+import aiohttp, dask.array, obstore.store, s3fs, xarray as xr
+import xr_tensorfmt.backend
+from xr_tensorfmt.cli import main
 
 def interrupt():
     # Only when the main thread waits: Python itself waits for ever for a thread that a pool was
@@ -401,73 +405,66 @@ def interrupt():
         names = [frame.name for frame in traceback.extract_stack(sys._current_frames()[main])]
     os.kill(os.getpid(), signal.SIGINT)
 
-threading.Thread(target=interrupt, daemon=True).start()
+while line := sys.stdin.readline():
+    child = os.fork()
+    if not child:
+        signal.alarm(30)  # the limit of a request is 60 s
+        threading.Thread(target=interrupt, daemon=True).start()
+        code, url, how, errors = pickle.loads(bytes.fromhex(line))
+        os.dup2(os.open(errors, os.O_CREAT | os.O_WRONLY), 2)
+        exec(code)
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-READER = (
-    WAITER
-    + """
-import asyncio, pickle
-import dask, xarray as xr
-
-url, how = pickle.loads(bytes.fromhex(sys.argv[1]))
-if sys.argv[2] == "pool":
-    dask.config.set(scheduler="threads", num_workers=3)
-"""
-)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[subprocess.Popen[str]]:
+    if sys.platform == "win32":
+        pytest.skip("sends a signal")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", NURSERY], **pipes) as process:
+        yield process
+
+
+def end_by_interrupt(nursery: Any, server: FaultServer, count: int, *what: Any) -> int:
+    """Interrupt a process after a number of requests, and return its exit code."""
+    server.always = faults.silent
+    for line in (pickle.dumps(what).hex(), "now"):
+        print(line, file=nursery.stdin, flush=True)
+        server.wait_for(count)
+    return int(nursery.stdout.readline())
+
+
 @pytest.mark.parametrize(
     ("reader", "way"),
     [*((reader, use_http) for reader in READERS), *(("threads", way) for way in WAYS[1:])],
 )
-def test_interrupt_ends_process(server: FaultServer, way: Way, reader: str, tmp_path: Path) -> None:
+def test_interrupt_ends_process(
+    nursery: Any, server: FaultServer, way: Way, reader: str, tmp_path: Path
+) -> None:
     url, how = way(server, NAME)
     skip_if_unsupported(how)
-    script = tmp_path / "script.py"
-    script.write_text(READER + READERS[reader])
     # Reads after opening stall.
     server.faults += [lambda _: True] * 2
-    server.always = faults.silent
-    end_by_interrupt(server, 3, script, pickle.dumps((url, how)).hex(), reader)
+    code = end_by_interrupt(nursery, server, 3, READERS[reader], url, how, tmp_path / "errors")
+    assert code == -signal.SIGINT
 
 
-def end_by_interrupt(server: FaultServer, count: int, *arguments: object) -> str:
-    """Interrupt Python after a number of requests, and return its stderr."""
-    root = ROOT
-    with subprocess.Popen(
-        [sys.executable, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(root)},
-    ) as process:
-        try:
-            server.wait_for(count)
-            # The limit of a request is 60 s.
-            _, errors = process.communicate("now\n", timeout=30)
-        finally:
-            process.kill()
-    assert process.returncode != 0
-    return errors
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
 @pytest.mark.parametrize("command", ["info", "validate", "convert"])
-def test_interrupt_ends_command(server: FaultServer, command: str, tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(f"{WAITER}\nfrom xr_tensorfmt.cli import main\nmain(sys.argv[1:])")
-    more = [tmp_path / "copy.tens", "--to", "tens"] if command == "convert" else []
+def test_interrupt_ends_command(
+    nursery: Any, server: FaultServer, command: str, tmp_path: Path
+) -> None:
+    more = [str(tmp_path / "copy.tens"), "--to", "tens"] if command == "convert" else []
     # The command converts after it has opened the file, the others wait at once.
     server.faults += [lambda _: True] * (2 if command == "convert" else 0)
-    server.always = faults.silent
-    count = 3 if command == "convert" else 1
     url, _ = use_http(server, NAME)
-    errors = end_by_interrupt(server, count, script, command, url, *more)
-    assert "Aborted!" in errors
-    assert "Traceback" not in errors
-    assert list(tmp_path.iterdir()) == [script]
+    errors, code = tmp_path / "errors", f"main({[command, url, *more]})"
+    count = 3 if command == "convert" else 1
+    assert end_by_interrupt(nursery, server, count, code, url, {}, errors) == 130
+    assert "Aborted!" in errors.read_text()
+    assert "Traceback" not in errors.read_text()
+    assert list(tmp_path.iterdir()) == [errors]
 
 
 CLUSTER = """
