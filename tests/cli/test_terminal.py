@@ -54,7 +54,8 @@ def run_in_terminal(*commands: str) -> list[str]:
     """Return the outputs of commands on a terminal of 100 columns."""
     main_end, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
-    subprocess.run([sys.executable, "-c", COMMANDS, *commands], stderr=terminal, check=True)
+    arguments = [sys.executable, "-c", COMMANDS, *commands]
+    subprocess.run(arguments, stderr=terminal, check=True, timeout=300)
     os.close(terminal)
     output = b""
     while output.count(b"END") < len(commands):

@@ -40,7 +40,7 @@ def test_url_without_its_package_names_package() -> None:
 def test_virtual_zarr_without_its_packages_names_extra() -> None:
     code = """
 import sys
-packages = {"virtualizarr", "obspec_utils", "zarr"}
+packages = ("virtualizarr", "obspec_utils", "zarr")
 for missing in packages:
     for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
         del sys.modules[name]

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -112,11 +112,6 @@ LIMIT = 4
 """Seconds that a busy machine does not take for a request. All tests with it wait side by side."""
 
 
-def run_side_by_side(call: Callable[..., None], cases: list[tuple]) -> None:
-    with ThreadPoolExecutor(len(cases)) as threads:
-        list(threads.map(lambda case: call(*case), cases))
-
-
 @pytest.mark.usefixtures("no_extra_time")
 def test_stalled_request_is_retried(server: FaultServer) -> None:
     coming: dict[str, Fault] = {}
@@ -131,7 +126,9 @@ def test_stalled_request_is_retried(server: FaultServer) -> None:
         assert name not in coming
 
     cases = [(way, fault) for way in WAYS for fault in (faults.silent, faults.stalled)]
-    run_side_by_side(read, cases + [(way, faults.dripping) for way in WAYS if way not in HIDDEN])
+    cases += [(way, faults.dripping) for way in WAYS if way not in HIDDEN]
+    with ThreadPoolExecutor(len(cases)) as threads:
+        list(threads.map(read, *zip(*cases, strict=True)))
 
 
 @pytest.mark.parametrize("way", [*DIRECT, *HIDDEN], ids=lambda way: way.__name__)
@@ -183,7 +180,8 @@ def test_store_that_never_answers_at_opening_is_timeout(server: FaultServer) -> 
             open_from(server, way, name, timeout=LIMIT)
         assert caught.value.span == ((0, HEAD_BYTES) if method == "GET" else None)
 
-    run_side_by_side(open_object, [(way, method) for way in WAYS for method in ("GET", "HEAD")])
+    with ThreadPoolExecutor(2 * len(WAYS)) as threads:
+        list(threads.map(open_object, WAYS * 2, ["GET"] * len(WAYS) + ["HEAD"] * len(WAYS)))
 
 
 FINAL: dict[Fault, tuple[type[Exception], str]] = {
