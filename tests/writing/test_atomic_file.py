@@ -574,6 +574,7 @@ def wait_for_removals() -> None:
 def test_large_previous_file_is_removed_by_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    monkeypatch.setattr(atomic_file, "LARGE_BYTES", 1 << 20)
     large = xr.Dataset({"a": (("x", "y"), np.zeros((512, 1024)))})
     to_file(large, tmp_path / name)
     names = sorted(os.listdir(tmp_path))
@@ -605,6 +606,7 @@ def test_large_previous_file_is_removed_by_a_thread(
 def test_failure_while_a_large_file_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
+    monkeypatch.setattr(atomic_file, "LARGE_BYTES", 1 << 20)
     large = xr.Dataset({"a": ("x", np.zeros(1 << 18, "f4"))})
     to_file(large, tmp_path / "a.mag")
 

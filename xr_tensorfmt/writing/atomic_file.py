@@ -33,7 +33,7 @@ def build_exists_error(path: str) -> FileExistsError:
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL
 _MAX_NAME_BYTES = 255
-_LARGE_BYTES = 1 << 20
+LARGE_BYTES = 16 << 20
 REMOVAL = "xr_tensorfmt removes a replaced file"
 # Windows reports EINVAL if a file system has no hard links, such as exFAT.
 _NO_HARD_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP, EINVAL)
@@ -122,7 +122,7 @@ def _flush(descriptor: int) -> None:
 
 def _remove(path: str, size: int = 0) -> None:
     """Remove a file if it exists: a large one in a thread, because 64 MiB take about 10 ms."""
-    if size >= _LARGE_BYTES:
+    if size >= LARGE_BYTES:
         with suppress(RuntimeError):  # the process is ending, or has too many threads
             threading.Thread(target=_remove, args=(path,), name=REMOVAL).start()
             return
@@ -222,7 +222,7 @@ class AtomicFile:
 
     def _replace(self) -> None:
         """Rename to the target. A large previous file keeps a name until a thread removes it."""
-        if self.size < _LARGE_BYTES:
+        if self.size < LARGE_BYTES:
             os.replace(self.path, self.target)
             return
         previous = get_temporary_path(self.target)
