@@ -32,7 +32,7 @@ def choose_types(variables: Mapping[str, Variable], cc4s_object: str) -> Types:
     """Choose a type for each dimension. If one has none, cc4s would exchange the others."""
     types: dict[str, str | None] = {}
     for variable in variables.values():
-        types = _find_types(variable) | types
+        types |= {dim: kind for dim, kind in _find_types(variable).items() if dim not in types}
     for variable in variables.values() if any(types.values()) else ():
         dims = tuple(map(str, variable.dims))
         expected = get_object_types(cc4s_object, variable.ndim) or dims
