@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from errno import EACCES, EEXIST, EINVAL, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM, EROFS
 from secrets import token_hex
@@ -32,8 +33,8 @@ def build_exists_error(path: str) -> FileExistsError:
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL
 _MAX_NAME_BYTES = 255
-_PRIVATE_MODE = stat.S_IRUSR | stat.S_IWUSR
-_DEFAULT_MODE = 0o666
+_LARGE_BYTES = 1 << 20
+_REMOVAL = "xr_tensorfmt removes a replaced file"
 # Windows reports EINVAL if a file system has no hard links, such as exFAT.
 _NO_HARD_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP, EINVAL)
 
@@ -115,17 +116,29 @@ def get_temporary_path(target: str) -> str:
     return os.path.join(directory, f".{shortened}{suffix}")
 
 
-def _flush(descriptor: int) -> None:
+def _remove(path: str, size: int = 0) -> None:
+    """Remove a file if it exists: a large one in a thread, because 64 MiB take about 10 ms."""
+    if size >= _LARGE_BYTES:
+        with suppress(RuntimeError):  # the process is ending, or has too many threads
+            threading.Thread(target=_remove, args=(path,), name=_REMOVAL).start()
+            return
     with suppress(OSError):
-        os.fsync(descriptor)
+        os.unlink(path)
+
+
+def wait_for_removals() -> None:
+    """Wait until the disk has the space of replaced files."""
+    for thread in threading.enumerate():
+        if thread.name == _REMOVAL:
+            thread.join()
 
 
 @dataclass(frozen=True, kw_only=True)
 class AtomicFile:
     """An unfinished file that replaces `target` when it is complete.
 
-    Its name is derived from `base`, or else from the target. Only the owner can read it if the
-    target exists or `base` is given.
+    Its name is derived from `base` if it is uploaded, or else from the target. Only the owner can
+    read it if it is uploaded or the target exists.
     """
 
     target: str
@@ -136,6 +149,7 @@ class AtomicFile:
 
     def begin(self) -> Self:
         """Create an unfinished file; raise OSError if the disk has too little free space."""
+        wait_for_removals()
         file = replace(self, path=get_temporary_path(self.base or self.target))
         try:
             file.create()
@@ -146,8 +160,7 @@ class AtomicFile:
 
     def create(self) -> None:
         """Create the unfinished file at `path`."""
-        is_private = self.base or os.path.exists(self.target)
-        mode = _PRIVATE_MODE if is_private else _DEFAULT_MODE
+        mode = 0o600 if self.base or os.path.exists(self.target) else 0o666
         with self.explain_errors(), open_descriptor(self.path, _CREATE, mode) as descriptor:
             usage = shutil.disk_usage(os.path.dirname(self.path))
             if usage.total and usage.free < self.size:
@@ -160,10 +173,12 @@ class AtomicFile:
             write_batches(self.path, batches)
 
     def complete(self, pieces: Sequence[Piece]) -> None:
-        """Write the pieces, and flush the file to the disk."""
+        """Write the pieces, and flush the file to the disk unless it is uploaded."""
         with self.explain_errors(), open_descriptor(self.path) as descriptor:
             for piece in reversed(pieces):  # the header last
                 write_at(descriptor, memoryview(piece.data), piece.offset)
+            if self.base:
+                return
             os.fsync(descriptor)  # before the file is renamed, so it is never empty
             with suppress(OSError):  # the target is new, or the file system has no modes
                 self._copy_permissions(os.stat(self.target))
@@ -181,19 +196,24 @@ class AtomicFile:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Let other writers in the directory wait, then flush names to the disk (best effort)."""
-        directory = os.path.dirname(self.target)
-        with ExitStack() as stack:
-            with suppress(OSError):  # a URL, or the system cannot open or lock directories
-                descriptor = stack.enter_context(open_descriptor(directory, os.O_RDONLY))
-                stack.callback(_flush, descriptor)
-                if fcntl is not None:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            descriptor = os.open(os.path.dirname(self.target), os.O_RDONLY)
+        except OSError:  # a URL, or the system cannot open directories
             yield
+            return
+        try:
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            with suppress(OSError):
+                os.fsync(descriptor)
+            os.close(descriptor)
 
     def publish(self) -> None:
         """Rename the complete file to the target."""
         if self.overwrite:
-            os.replace(self.path, self.target)
+            self._replace()
             return
         try:
             os.link(self.path, self.target)
@@ -206,6 +226,19 @@ class AtomicFile:
             os.rename(self.path, self.target)
         else:
             self.discard()
+
+    def _replace(self) -> None:
+        """Rename to the target. A large previous file keeps a name until a thread removes it."""
+        if self.size < _LARGE_BYTES:
+            os.replace(self.path, self.target)
+            return
+        previous = get_temporary_path(self.target)
+        try:
+            with suppress(OSError):  # there is none, or the file system has no hard links
+                os.link(self.target, previous)
+            os.replace(self.path, self.target)
+        finally:
+            _remove(previous, self.size)
 
     def discard(self) -> bool:
         """Remove the unfinished file; return False if it does not exist or was renamed."""
@@ -277,8 +310,7 @@ class Replacement:
 
     def forget(self) -> None:
         """Remove the previous file."""
-        with suppress(OSError):
-            os.unlink(self._kept)
+        _remove(self._kept, self.file.size)
 
 
 def publish(files: Sequence[AtomicFile]) -> None:

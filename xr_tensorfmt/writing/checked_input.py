@@ -59,8 +59,9 @@ def _check_variable(path: str, name: str, variable: Variable, *, is_coordinate: 
             )
         raise ValueError(f"{path}: {name!r} of shape {shape} is too large to address; write a part")
     data = get_lazy_data(variable)
+    is_numpy = isinstance(data, np.ndarray)
     check_dense(name, data)
-    if getattr(data, "chunks", None) is not None and not is_dask_collection(data):
+    if not (is_numpy or getattr(data, "chunks", None) is None or is_dask_collection(data)):
         raise TypeError(
             f"{path}: {name!r} is a {type(data).__name__} in chunks, expected numpy or dask "
             "arrays; call .compute() first"

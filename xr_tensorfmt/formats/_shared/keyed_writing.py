@@ -43,12 +43,11 @@ def plan_variables(
     variables: Iterable[KeyedVariable], placed: PlacedTensors, offset: int
 ) -> tuple[PlannedVariable, ...]:
     """Plan the values of tensors if the first one is at an offset."""
-    planned = []
-    for variable, conversion in variables:
-        shape, element, start, _ = placed[conversion.name]
-        layout = Dense(shape, element, offset + start)
-        planned.append(PlannedVariable(variable, layout, conversion))
-    return tuple(planned)
+    starts = {key: offset + start for key, (_, _, start, _) in placed.items()}
+    return tuple(
+        PlannedVariable(variable, Dense(variable.shape, item.element, starts[item.name]), item)
+        for variable, item in variables
+    )
 
 
 Coordinates = dict[str, Variable]
@@ -89,10 +88,11 @@ def embed_variables(
 ) -> EmbeddedMetadata:
     """Embed coordinates, and the attributes and dims of tensors if they are not the defaults."""
     keys = {conversion.name for _, conversion in variables}
+    similar_keys = {key for key in keys if "_dim_" in key}
     tensors = {}
     for variable, conversion in variables:
         key, dims = conversion.name, variable.dims
-        default_dims = get_default_dims(key, len(dims), keys)
+        default_dims = get_default_dims(key, len(dims), similar_keys)
         if variable.attrs or dims != default_dims:
             embedded = embed_variable(checked, key, variable)
             if embedded.attrs or embedded.dims != default_dims:

@@ -26,7 +26,7 @@ from google_crc32c import value as crc32c
 
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.findings import Finding, Gap, finding_from_error
-from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
+from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats._shared.keyed import build_key_error
@@ -341,9 +341,6 @@ def _read_descriptor(cursor: Cursor, keys: list[str], index: int) -> tuple[int, 
     """Return the index of the key in the pool, and the record."""
     start, record_name = cursor.offset, f"tensor descriptor {index}"
     rank, dtype, reserved, key, count, offset = cursor.unpack(_DESCRIPTOR, record_name)
-    if rank > MAX_DIMENSIONS:
-        expected = f"at most {MAX_DIMENSIONS} dimensions"
-        raise cursor.error(f"the rank of {record_name}", rank, expected, CORRUPT)
     shape = unpack(f"<{rank}Q", cursor.take(8 * rank, f"the shape of {record_name}"))
     if reserved or prod(shape) != count or key >= len(keys):
         actual = f"{count} elements of shape {shape}, reserved bytes {reserved:#x}, key {key}"
