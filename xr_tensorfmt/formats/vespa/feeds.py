@@ -293,10 +293,7 @@ class Feed:
             with suppress(*_DIFFERENT):
                 self.pattern = Pattern.find(first[2], self.columns)
         while batch := list(islice(remaining, LINES)):
-            if not self._add_alike([line for _, _, line in batch]):
-                for line in batch:
-                    if not self._add_alike([line[2]]):
-                        self._add_line(*line)
+            self._add_lines(batch)
         if not self.ids:
             fields = " and ".join(map(repr, self.columns))
             reason = f"no line is a document with a tensor in the field {fields}"
@@ -307,13 +304,23 @@ class Feed:
             message = f"{self.name}: documents {kind} are left out: {len(places)}, the first in "
             warnings.warn(message + places[0], TensorFormatWarning, stacklevel=find_stack_level())
 
-    def _add_alike(self, lines: Sequence[Any]) -> bool:
+    def _add_lines(self, lines: Sequence[Line]) -> None:
+        """Add lines at once if all are like the first document, or else one half after another."""
+        if self.pattern and self._add_alike(self.pattern, [line for _, _, line in lines]):
+            return
+        half = len(lines) // 2
+        if self.pattern and half:
+            self._add_lines(lines[:half])
+            self._add_lines(lines[half:])
+            return
+        for line in lines:
+            self._add_line(*line)
+
+    def _add_alike(self, pattern: Pattern, lines: Sequence[Any]) -> bool:
         """Add documents like the first one, all at once. Return whether all lines are like it."""
-        if self.pattern is None:
-            return False
         size = len(self.prefix)
         try:
-            ids, cells = self.pattern.match(lines)
+            ids, cells = pattern.match(lines)
             labels = [id_[size:] for id_ in ids if id_.startswith(self.prefix)]
             packed = [*map(pack_string, labels)]
         except _DIFFERENT:
