@@ -28,8 +28,7 @@ PACKING = (*_SCALES, *_FILL_VALUES, "_Unsigned")
 VALUE_KEYS = frozenset({"dtype", "units", "calendar", *PACKING})
 """Keys of an encoding that change how values are stored."""
 
-_TIMES = "mMO"
-"""Kinds of dtypes whose values may be times: objects may be times of cftime."""
+_TIMES = "mMO"  # objects may be times of cftime
 
 _USED = VALUE_KEYS - {"dtype"} | {"coordinates"}
 """Keys of an encoding that become attributes."""
@@ -153,8 +152,7 @@ def _finish(name: str, original: Variable, encoded: Variable, cast: Cast) -> Var
     if original.encoding.get("_Unsigned") is not None and _is_numeric(dtype):
         dtype = np.dtype(f"u{np.dtype(dtype).itemsize}")
     is_integer = _is_numeric(dtype) and np.dtype(dtype).kind in "iu"
-    is_time = original.dtype.kind in _TIMES
-    is_computed = encoded.dtype.kind == "f" or (encoded.dtype.kind == "i" and is_time)
+    is_computed = encoded.dtype.kind in ("fi" if original.dtype.kind in _TIMES else "f")
     is_packed = is_computed and _is_numeric(dtype) and (is_integer or is_scaled)
     if is_packed and np.dtype(dtype) != encoded.dtype:
         attrs = encoded.attrs

@@ -100,9 +100,8 @@ def find_format(name: str) -> Format:
 
 def find_format_by_suffix(path: str) -> Format | None:
     """Return the format with the longest suffix that a path ends with."""
-    lengths = {file_format: len(file_format.find_suffix(path)) for file_format in load_formats()}
-    file_format = max(lengths, key=lengths.__getitem__)
-    return file_format if lengths[file_format] else None
+    found = [(len(suffix), item) for item in load_formats() if (suffix := item.find_suffix(path))]
+    return max(found, key=lambda pair: pair[0])[1] if found else None
 
 
 def find_format_for_path(path: str, stores: Mapping[str, str] = MappingProxyType({})) -> Format:

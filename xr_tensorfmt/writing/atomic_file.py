@@ -7,7 +7,7 @@ import shutil
 import stat
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from errno import EACCES, EEXIST, EINVAL, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM, EROFS
 from secrets import token_hex
@@ -34,7 +34,7 @@ def build_exists_error(path: str) -> FileExistsError:
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL
 _MAX_NAME_BYTES = 255
 _LARGE_BYTES = 1 << 20
-_REMOVAL = "xr_tensorfmt removes a replaced file"
+REMOVAL = "xr_tensorfmt removes a replaced file"
 # Windows reports EINVAL if a file system has no hard links, such as exFAT.
 _NO_HARD_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP, EINVAL)
 
@@ -68,8 +68,7 @@ def check_writable(path: str) -> None:
     # Root may write to any file, but the mode shows the intention of the owner.
     is_protected = not mode & _WRITE_BITS
     try:
-        with open_descriptor(path, os.O_WRONLY):
-            pass
+        os.close(os.open(path, os.O_WRONLY))
     except OSError as error:  # others mean: there is none, or it is a directory
         is_protected |= error.errno in (EACCES, EPERM, EROFS)
     if is_protected:
@@ -116,21 +115,19 @@ def get_temporary_path(target: str) -> str:
     return os.path.join(directory, f".{shortened}{suffix}")
 
 
+def _flush(descriptor: int) -> None:
+    with suppress(OSError):
+        os.fsync(descriptor)
+
+
 def _remove(path: str, size: int = 0) -> None:
     """Remove a file if it exists: a large one in a thread, because 64 MiB take about 10 ms."""
     if size >= _LARGE_BYTES:
         with suppress(RuntimeError):  # the process is ending, or has too many threads
-            threading.Thread(target=_remove, args=(path,), name=_REMOVAL).start()
+            threading.Thread(target=_remove, args=(path,), name=REMOVAL).start()
             return
     with suppress(OSError):
         os.unlink(path)
-
-
-def wait_for_removals() -> None:
-    """Wait until the disk has the space of replaced files."""
-    for thread in threading.enumerate():
-        if thread.name == _REMOVAL:
-            thread.join()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +146,9 @@ class AtomicFile:
 
     def begin(self) -> Self:
         """Create an unfinished file; raise OSError if the disk has too little free space."""
-        wait_for_removals()
+        for thread in threading.enumerate():
+            if thread.name == REMOVAL:
+                thread.join()  # The disk needs the space of replaced files.
         file = replace(self, path=get_temporary_path(self.base or self.target))
         try:
             file.create()
@@ -186,29 +185,23 @@ class AtomicFile:
     def _copy_permissions(self, status: os.stat_result) -> None:
         """Copy mode and group. Without the group, its rights are those of all others."""
         mode = stat.S_IMODE(status.st_mode)
-        if hasattr(os, "chown"):
-            try:
-                os.chown(self.path, -1, status.st_gid)
-            except OSError:
-                mode &= ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
+        try:
+            os.chown(self.path, -1, status.st_gid)
+        except (AttributeError, OSError):  # Windows has no groups
+            mode &= ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
         os.chmod(self.path, mode)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Let other writers in the directory wait, then flush names to the disk (best effort)."""
-        try:
-            descriptor = os.open(os.path.dirname(self.target), os.O_RDONLY)
-        except OSError:  # a URL, or the system cannot open directories
+        directory = os.path.dirname(self.target)
+        with ExitStack() as stack:
+            with suppress(OSError):  # a URL, or the system cannot open or lock directories
+                descriptor = stack.enter_context(open_descriptor(directory, os.O_RDONLY))
+                stack.callback(_flush, descriptor)
+                if fcntl is not None:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
-            return
-        try:
-            with suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            with suppress(OSError):
-                os.fsync(descriptor)
-            os.close(descriptor)
 
     def publish(self) -> None:
         """Rename the complete file to the target."""
@@ -283,11 +276,11 @@ class Replacement:
 
     def set_aside(self) -> None:
         """Rename the previous file if there is one."""
-        if not self.file.overwrite and os.path.lexists(self.file.target):
-            raise build_exists_error(self.file.target)
         if self.file.overwrite:
             with suppress(FileNotFoundError):
                 os.rename(self.file.target, self._kept)
+        elif os.path.lexists(self.file.target):
+            raise build_exists_error(self.file.target)
 
     def publish(self) -> None:
         """Let the new file appear."""

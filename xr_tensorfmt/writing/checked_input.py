@@ -59,9 +59,8 @@ def _check_variable(path: str, name: str, variable: Variable, *, is_coordinate: 
             )
         raise ValueError(f"{path}: {name!r} of shape {shape} is too large to address; write a part")
     data = get_lazy_data(variable)
-    is_numpy = isinstance(data, np.ndarray)
     check_dense(name, data)
-    if not (is_numpy or getattr(data, "chunks", None) is None or is_dask_collection(data)):
+    if getattr(data, "chunks", None) is not None and not is_dask_collection(data):
         raise TypeError(
             f"{path}: {name!r} is a {type(data).__name__} in chunks, expected numpy or dask "
             "arrays; call .compute() first"
@@ -270,6 +269,7 @@ def check_input(
     format: str,
     encoding: Mapping[Any, Any] | None = None,
     drop: Any = (),
+    file_name: str = "",
 ) -> CheckedInput:
     """Check a Dataset or DataArray that is written to any format."""
     dropped = _normalize_drop(drop)
@@ -290,7 +290,7 @@ def check_input(
         for name, variable in variables.items()
     }
     coords = {name: plain.pop(name) for name in list(plain) if name in coordinates}
-    return CheckedInput(path, format, plain, coords, dataset.attrs, resolved, dropped)
+    return CheckedInput(path, format, plain, coords, dataset.attrs, resolved, dropped, file_name)
 
 
 def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variable:
@@ -308,8 +308,7 @@ def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variabl
     encoding.update(requested)
     references = {key: encoding.pop(key) for key in cf.RELATED & encoding.keys()}
     merged.encoding = encoding
-    if references:
-        merged.attrs = {**references, **merged.attrs}
+    merged.attrs = {**references, **merged.attrs}
     return merged
 
 

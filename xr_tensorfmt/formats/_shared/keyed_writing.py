@@ -66,21 +66,14 @@ def select_stored(
         has_dtype = get_dtype_name(coordinate.dtype) in elements or name in checked.encoding
         is_stored = has_dtype and (coordinate.size or empty)
         (stored if is_stored else embedded)[name] = coordinate
-    variables = [
-        (variable, _choose_conversion(checked, key, variable, elements))
-        for key, variable in stored.items()
-    ]
+    variables = []
+    for key, variable in stored.items():
+        conversion = checked.choose_conversion(key, variable, elements)
+        narrow = conversion.element.narrow
+        if narrow is not conversion.element and variable.dtype == narrow.dtype:
+            conversion = replace(conversion, element=narrow)  # the values are not converted
+        variables.append((variable, conversion))
     return variables, embedded
-
-
-def _choose_conversion(
-    checked: CheckedInput, key: str, variable: Variable, elements: Mapping[str, Element]
-) -> Conversion:
-    """Return the conversion. Values that have the stored dtype are not converted."""
-    conversion = checked.choose_conversion(key, variable, elements)
-    narrow = conversion.element.narrow
-    is_stored = narrow is not conversion.element and variable.dtype == narrow.dtype
-    return replace(conversion, element=narrow) if is_stored else conversion
 
 
 def embed_variables(

@@ -15,7 +15,7 @@ from xr_tensorfmt.core.json_values import to_json
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, make_dims_unique
-from xr_tensorfmt.formats.cc4s.spec import YAML, get_object_types
+from xr_tensorfmt.formats.cc4s.spec import TYPES, YAML, get_object_types
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, format_yaml, is_portable, parse_fields
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.encoding import get_file_info
@@ -33,23 +33,34 @@ def choose_types(variables: Mapping[str, Variable], cc4s_object: str) -> Types:
     types: dict[str, str | None] = {}
     for variable in variables.values():
         types |= {dim: kind for dim, kind in _find_types(variable).items() if dim not in types}
-    for variable in variables.values() if any(types.values()) else ():
-        dims = tuple(map(str, variable.dims))
-        expected = get_object_types(cc4s_object, variable.ndim) or dims
-        for dim, dimension_type in zip(dims, expected, strict=True):
-            types[dim] = types[dim] or dimension_type
+    before: dict[str, str | None] = {}
+    while before != types:  # a type that a variable gets can be the first one of another variable
+        before = dict(types)
+        for variable in variables.values():
+            dims = tuple(map(str, variable.dims))
+            if any(types[dim] for dim in dims):
+                expected = get_object_types(cc4s_object, variable.ndim) or dims
+                for dim, dimension_type in zip(dims, expected, strict=True):
+                    types[dim] = types[dim] or dimension_type
     return types
 
 
 def _find_types(variable: Variable) -> dict[str, str | None]:
     """Return the types stored in the file, or the types that the names stand for."""
     file_info = get_file_info(variable, "cc4s")
+    dims = tuple(map(str, variable.dims))
     stored = dict(zip(file_info.get("dims", ()), file_info.get("types", ()), strict=False))
+    # Renamed dimensions are identified by position if no other dimension has moved.
+    has_moved = len(stored) != len(dims) or any(
+        dim != name for dim, name in zip(dims, stored, strict=True) if dim in stored
+    )
+    in_order = [None] * len(dims) if has_moved else [*stored.values()]
     types: dict[str, str | None] = {}
-    for dim in map(str, variable.dims):
+    for dim, by_position in zip(dims, in_order, strict=True):
         has_no_type = re.fullmatch(r"dim_\d+", dim)  # the name of ``State_2`` has a type
         plain = None if has_no_type else re.sub(r"_([2-9]|[1-9]\d+)$", "", dim) or dim
-        types[dim] = stored.get(dim, plain)
+        is_renamed = not has_moved and plain not in TYPES
+        types[dim] = stored.get(dim, by_position if is_renamed else plain)
     return types
 
 
@@ -89,14 +100,12 @@ def plan_properties(
     """Return the files of dimension types, and the coordinates that they cannot hold."""
     others = dict(checked.coordinates)
     files: list[SiblingFile] = []
-    sizes: dict[Any, int] = {}
     defaults: dict[Any, set[str]] = defaultdict(set)
     for name, variable in checked.variables.items():
-        sizes |= variable.sizes
         for dim, default in zip(variable.dims, names[name], strict=True):
             defaults[dim].add(default)
     # The reader omits properties that have the name of a dimension.
-    candidates = {name: item for name, item in others.items() if name not in sizes}
+    candidates = {name: item for name, item in others.items() if name not in types}
     for dimension_type in dict.fromkeys(filter(None, types.values())):
         dims = [dim for dim in types if types[dim] == dimension_type]
         file = f"{dimension_type}{YAML}"
@@ -105,13 +114,10 @@ def plan_properties(
             continue
         prefixes = {dim: f"{next(iter(defaults[dim]))}_" for dim in dims}
         by_dim = {d: _get_properties(dimension_type, d, prefixes[d], candidates) for d in dims}
-        first = next((dim for dim in dims if by_dim[dim].indices), None)
+        packed = [item.pack() for item in by_dim.values()]
         # The reader labels all dimensions of the type and length.
-        if first is not None and all(
-            item.pack() == by_dim[first].pack() if sizes[dim] == sizes[first] else not item.indices
-            for dim, item in by_dim.items()
-        ):
-            files.append(_plan_file(checked.path, by_dim[first]))
+        if by_dim[dims[0]].indices and packed.count(packed[0]) == len(packed):
+            files.append(_plan_file(checked.path, by_dim[dims[0]]))
             for dim, item in by_dim.items():
                 for name in item.indices:
                     del others[f"{prefixes[dim]}{name}"]

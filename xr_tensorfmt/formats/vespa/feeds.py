@@ -53,6 +53,9 @@ _MARGIN = "\ufeff \t\r\n"
 
 _ID_KEYS = ("put", "update", "id")
 
+# Errors of lines that do not match a pattern.
+_DIFFERENT = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
 # Replaces digits.
 _CUT = b"-"
 
@@ -184,53 +187,6 @@ def _list_documents(value: Any) -> list[Any]:
     return documents if isinstance(documents, list) else [value]
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """The first document, without its digits, which a JSON parser would copy one by one."""
-
-    document: Mapping[str, Any]
-    # The keys of the id and of the tensors.
-    key: str
-    fields: Sequence[str]
-    # The bytes from the name of each field to its digits, and the number of digits.
-    marks: Sequence[tuple[bytes, int]]
-
-    @classmethod
-    def find(cls, line: bytes, cells: Mapping[str, bytes]) -> Pattern:
-        """Find the digits of cells by field. Raise ValueError or LookupError if they are absent."""
-        marks = []
-        for field, content in cells.items():
-            start = line.upper().index(b'"%b"' % content.hex().upper().encode()) + 1
-            before = line[line.rindex(f'"{field}"'.encode(), 0, start) : start]
-            marks.append((before, 2 * len(content)))
-        whole = json.loads(line)
-        key = next(key for key in _ID_KEYS if whole.get(key))
-        _, (document,) = cls(whole, key, [*cells], marks).cut([line])
-        if any(document["fields"][field] == whole["fields"][field] for field in cells):
-            raise ValueError("the digits belong to another field")
-        return cls(document, key, [*cells], marks)
-
-    def cut(self, lines: Sequence[bytes]) -> tuple[list[bytes], list[Any]]:
-        """Return the cells of all fields, and the documents without digits."""
-        cells = []
-        for before, size in self.marks:
-            starts = [line.index(before) + len(before) for line in lines]
-            pairs = list(zip(lines, starts, strict=True))
-            cells.append(unhexlify(b"".join([line[start : start + size] for line, start in pairs])))
-            lines = [line[:start] + _CUT + line[start + size :] for line, start in pairs]
-        return cells, json.loads(f"[{b','.join(lines).decode()}]")
-
-    def match(self, lines: Sequence[bytes]) -> tuple[list[str], list[bytes]]:
-        """Return the ids, and the cells of all fields. Raise an error if a line is different."""
-        cells, documents = self.cut(lines)
-        keys, tensors = self.document.keys(), self.document["fields"]
-        ids = [document[self.key] for document in documents if document.keys() == keys]
-        pairs = ((x["fields"][field], tensors[field]) for field in self.fields for x in documents)
-        if len(ids) < len(lines) or any(tensor != expected for tensor, expected in pairs):
-            raise ValueError("a line is different")
-        return ids, cells
-
-
 @dataclass
 class Column:
     """The tensors of a field of all documents, as one tensor with a dimension of documents."""
@@ -273,6 +229,50 @@ class Column:
         return b"".join((replace(self.header, blocks=self.blocks).pack(), *self.parts))
 
 
+@dataclass(frozen=True)
+class Pattern:
+    """The first document without its digits, which a JSON parser would copy one by one."""
+
+    document: Mapping[str, Any]
+    # The key of the id: put, update or id.
+    key: str
+    # The bytes from the name of each field to its digits, and the number of digits.
+    marks: Mapping[str, tuple[bytes, int]]
+
+    @classmethod
+    def find(cls, line: bytes, columns: Mapping[str, Column]) -> Pattern:
+        """Find the digits of the tensors in a line. Raise an error if it has others or none."""
+        marks = {}
+        for field, column in columns.items():
+            _, cells = column.parts
+            digits = cells.hex().encode()
+            start = line.lower().index(b'"%b"' % digits) + 1
+            marks[field] = line[line.rindex(f'"{field}"'.encode(), 0, start) : start], len(digits)
+            line = line[:start] + _CUT + line[start + len(digits) :]
+        document = json.loads(line)
+        if any(
+            f'"{_CUT.decode()}"' not in format_json(document["fields"][field]) for field in marks
+        ):
+            raise ValueError("the digits belong to another field")
+        return cls(document, next(key for key in _ID_KEYS if document.get(key)), marks)
+
+    def match(self, lines: Sequence[bytes]) -> tuple[list[str], list[bytes]]:
+        """Return the ids, and the cells of all fields. Raise an error if a line is different."""
+        cells = []
+        for before, size in self.marks.values():
+            starts = [line.index(before) + len(before) for line in lines]
+            pairs = list(zip(lines, starts, strict=True))
+            cells.append(unhexlify(b"".join([line[start : start + size] for line, start in pairs])))
+            lines = [line[:start] + _CUT + line[start + size :] for line, start in pairs]
+        documents = json.loads(f"[{b','.join(lines).decode()}]")
+        keys, tensors = self.document.keys(), self.document["fields"]
+        ids = [document[self.key] for document in documents if document.keys() == keys]
+        both = ((x["fields"][field], tensors[field]) for field in self.marks for x in documents)
+        if len(ids) < len(lines) or any(tensor != expected for tensor, expected in both):
+            raise ValueError("a line is different")
+        return ids, cells
+
+
 @dataclass
 class Feed:
     """The documents of feeds, with their fields."""
@@ -290,12 +290,10 @@ class Feed:
         remaining = iter(lines)
         while not self.ids and (first := next(remaining, None)):
             self._add_line(*first)
-            self._find_pattern(first[2])
+            with suppress(*_DIFFERENT):
+                self.pattern = Pattern.find(first[2], self.columns)
         while batch := list(islice(remaining, LINES)):
-            if not self._add_alike([line for _, _, line in batch]):
-                for line in batch:
-                    if not self._add_alike([line[2]]):
-                        self._add_line(*line)
+            self._add_lines(batch)
         if not self.ids:
             fields = " and ".join(map(repr, self.columns))
             reason = f"no line is a document with a tensor in the field {fields}"
@@ -306,24 +304,26 @@ class Feed:
             message = f"{self.name}: documents {kind} are left out: {len(places)}, the first in "
             warnings.warn(message + places[0], TensorFormatWarning, stacklevel=find_stack_level())
 
-    def _find_pattern(self, line: Any) -> None:
-        """Find the pattern of the line with the first document, if all its tensors are dense."""
-        columns = self.columns.values()
-        if isinstance(line, bytes) and all(x.blocks == 1 and len(x.parts) == 2 for x in columns):
-            with suppress(LookupError, TypeError, ValueError):
-                cells = {field: column.parts[1] for field, column in self.columns.items()}
-                self.pattern = Pattern.find(line, cells)
+    def _add_lines(self, lines: Sequence[Line]) -> None:
+        """Add lines at once if all are like the first document, or else one half after another."""
+        if self.pattern and self._add_alike(self.pattern, [line for _, _, line in lines]):
+            return
+        half = len(lines) // 2
+        if self.pattern and half:
+            self._add_lines(lines[:half])
+            self._add_lines(lines[half:])
+            return
+        for line in lines:
+            self._add_line(*line)
 
-    def _add_alike(self, lines: Sequence[Any]) -> bool:
+    def _add_alike(self, pattern: Pattern, lines: Sequence[Any]) -> bool:
         """Add documents like the first one, all at once. Return whether all lines are like it."""
-        if self.pattern is None:
-            return False
         size = len(self.prefix)
         try:
-            ids, cells = self.pattern.match(lines)
+            ids, cells = pattern.match(lines)
             labels = [id_[size:] for id_ in ids if id_.startswith(self.prefix)]
             packed = [*map(pack_string, labels)]
-        except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
+        except _DIFFERENT:
             return False
         new = {*labels}
         if len(new) < len(lines) or not self.ids.isdisjoint(new):
@@ -383,7 +383,7 @@ def arrange_fields(
     if labels is not None and labels.dtype.kind not in "UTO" and "coords" not in checked.drop:
         raise ValueError(
             f"{checked.path}: the labels of dim={dim!r} are {labels.dtype}, expected str; convert "
-            f"them by ds.assign_coords({dim}=ds.{dim}.astype(str))"
+            f"them by ds.assign_coords({dim}=ds[{dim!r}].astype(str))"
         )
     if isinstance(field, str) and len(checked.variables) == 1:
         return {field: arrange_tensor(checked)}
