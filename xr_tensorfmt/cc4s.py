@@ -95,7 +95,11 @@ def open_calculation(
         message = f"{directory}: {conflict}"
         warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     dims = _find_shared_dims(dimensions)
-    return _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())
+    merged = _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())
+    for tensor in merged.data_vars.values():
+        # The writer finds the cc4s types of the dimensions, such as "State", by these names.
+        tensor.encoding["tensorfmt"] = {**tensor.encoding["tensorfmt"], "dims": tensor.dims}
+    return merged
 
 
 def to_calculation(
@@ -210,12 +214,7 @@ def _rename_dims(ds: Dataset, name: str, dims: tuple[str, ...]) -> Dataset:
         for old, new in names.items()
         if variable.dims == (old,) and str(coordinate).startswith(f"{old}_")
     }
-    renamed = ds.rename(names | coordinates)
-    if file_info := get_file_info(ds[name].variable, "cc4s"):
-        # The writer finds the cc4s types of the dimensions, such as "State", by these names.
-        stored = tuple(names.get(dim, dim) for dim in file_info["dims"])
-        renamed[name].encoding["tensorfmt"] = {**file_info, "dims": stored}
-    return renamed
+    return ds.rename(names | coordinates)
 
 
 def _merge(tensors: Iterable[Dataset]) -> Dataset:

@@ -163,7 +163,7 @@ def _apply_to_tensor(tensor: Tensor, variable: EmbeddedVariable, options: OpenOp
     if len(dims) != len(tensor.layout.shape):
         raise ValueError(f"{tensor.name!r} has {len(tensor.layout.shape)} dimensions")
     attrs = tensor.attrs if variable.attrs is None else dict(from_json(variable.attrs))
-    return replace(tensor, name=name, dims=dims, attrs=attrs)
+    return tensor._replace(name=name, dims=dims, attrs=attrs)
 
 
 def _rename_dims(container: Container, requested: Names) -> Container:
@@ -178,7 +178,7 @@ def _rename_dims(container: Container, requested: Names) -> Container:
 
     def rename(tensor: Tensor, name: str) -> Tensor:
         dims = tuple(names.get(dim, dim) for dim in tensor.dims)
-        return replace(tensor, name=name, dims=dims_by_variable.get(name, dims))
+        return tensor._replace(name=name, dims=dims_by_variable.get(name, dims))
 
     tensors = tuple(rename(tensor, tensor.name) for tensor in container.tensors)
     # An index coordinate has the name of its dimension.

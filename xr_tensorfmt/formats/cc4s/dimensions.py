@@ -15,7 +15,7 @@ from xr_tensorfmt.core.json_values import to_json
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, make_dims_unique
-from xr_tensorfmt.formats.cc4s.spec import YAML, get_object_types
+from xr_tensorfmt.formats.cc4s.spec import TYPES, YAML, get_object_types
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, format_yaml, is_portable, parse_fields
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.encoding import get_file_info
@@ -32,24 +32,35 @@ def choose_types(variables: Mapping[str, Variable], cc4s_object: str) -> Types:
     """Choose a type for each dimension. If one has none, cc4s would exchange the others."""
     types: dict[str, str | None] = {}
     for variable in variables.values():
-        types = _find_types(variable) | types
-    for variable in variables.values() if any(types.values()) else ():
-        dims = tuple(map(str, variable.dims))
-        expected = get_object_types(cc4s_object, variable.ndim) or dims
-        for dim, dimension_type in zip(dims, expected, strict=True):
-            types[dim] = types[dim] or dimension_type
+        types |= {dim: kind for dim, kind in _find_types(variable).items() if dim not in types}
+    before: dict[str, str | None] = {}
+    while before != types:  # a type that a variable gets can be the first one of another variable
+        before = dict(types)
+        for variable in variables.values():
+            dims = tuple(map(str, variable.dims))
+            if any(types[dim] for dim in dims):
+                expected = get_object_types(cc4s_object, variable.ndim) or dims
+                for dim, dimension_type in zip(dims, expected, strict=True):
+                    types[dim] = types[dim] or dimension_type
     return types
 
 
 def _find_types(variable: Variable) -> dict[str, str | None]:
     """Return the types stored in the file, or the types that the names stand for."""
     file_info = get_file_info(variable, "cc4s")
+    dims = tuple(map(str, variable.dims))
     stored = dict(zip(file_info.get("dims", ()), file_info.get("types", ()), strict=False))
+    # Renamed dimensions are identified by position if no other dimension has moved.
+    has_moved = len(stored) != len(dims) or any(
+        dim != name for dim, name in zip(dims, stored, strict=True) if dim in stored
+    )
+    in_order = [None] * len(dims) if has_moved else [*stored.values()]
     types: dict[str, str | None] = {}
-    for dim in map(str, variable.dims):
+    for dim, by_position in zip(dims, in_order, strict=True):
         has_no_type = re.fullmatch(r"dim_\d+", dim)  # the name of ``State_2`` has a type
         plain = None if has_no_type else re.sub(r"_([2-9]|[1-9]\d+)$", "", dim) or dim
-        types[dim] = stored.get(dim, plain)
+        is_renamed = not has_moved and plain not in TYPES
+        types[dim] = stored.get(dim, by_position if is_renamed else plain)
     return types
 
 

@@ -152,7 +152,7 @@ def convert_attrs(container: Container) -> Container:
         }
         if "unit" in attrs:
             attrs["unit"] = 1.0
-        tensors.append(replace(tensor, attrs=attrs))
+        tensors.append(tensor._replace(attrs=attrs))
     return replace(container, tensors=tuple(tensors))
 
 
