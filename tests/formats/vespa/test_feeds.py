@@ -549,6 +549,7 @@ ODD = {
     "update": '{"update": "id:9", "fields": {"v": {"assign": "3F80000040A00000"}}}',
     "escaped id": GOOD % ("\\u0061\\n", "3F80000040A00000"),
     "two in a line": f"[{GOOD % (8, '3F80000040A00000')}, {GOOD % (9, '3F80000040A00000')}]",
+    "two without brackets": f"{GOOD % (8, '3F80000040A00000')}, {GOOD % (9, '-')}",
     "repeated key": (GOOD % (9, "3F80000040A00000")).replace("}}", ', "values": ""}}'),
     "of a copy": (GOOD % (9, "")).replace('"title": "ü"', '"a": {"v": {"type": '
                   '"tensor<float>(x[2])", "values": "3F80000040A00000"}}'),

@@ -268,7 +268,7 @@ class Pattern:
         keys, tensors = self.document.keys(), self.document["fields"]
         ids = [document[self.key] for document in documents if document.keys() == keys]
         both = ((x["fields"][field], tensors[field]) for field in self.marks for x in documents)
-        if len(ids) < len(lines) or any(tensor != expected for tensor, expected in both):
+        if len(ids) != len(lines) or any(tensor != expected for tensor, expected in both):
             raise ValueError("a line is different")
         return ids, cells
 
