@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -139,8 +138,8 @@ def to_file(
         data = flatten_tree(location.name, data, separator, drop or ())
     elif separator != ".":
         raise ValueError(f"separator={separator!r} is only for a DataTree; omit it")
-    checked = check_input(data, location.name, file_format.title, encoding, drop)
-    checked = replace(checked, file_name=location.file_name)
+    title, file_name = file_format.title, location.file_name
+    checked = check_input(data, location.name, title, encoding, drop, file_name)
     if region is not None:
         read = partial(read_container, file_format=file_format, options=RegionOptions())
         return write_region(checked, location, region, read, compute=compute)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import fsspec
 import numpy as np
+import pytest
 import xarray as xr
 
 from xr_tensorfmt.accessor import explain
@@ -138,12 +139,9 @@ class FormatTests:
         size = os.path.getsize(largest)
         for length in sorted({0, 1, 3, 7, 16, 40, size // 3, size // 2, size - 9, size - 1}):
             os.truncate(largest, length)
-            error_path = ""
-            try:
+            with pytest.raises(TensorFormatError) as caught:
                 self.open(path, format=self.format).load()
-            except TensorFormatError as error:
-                error_path = error.path
-            assert error_path == largest, f"{length} of {size} bytes open as a complete file"
+            assert caught.value.path == largest, f"{length} of {size} bytes"
             assert validate(path, format=self.format)
             self.create_file(tmp_path)
 
@@ -213,12 +211,8 @@ class WritableFormatTests(FormatTests):
         chunked = dataset.chunk()
         failing = chunked[name].copy(data=chunked[name].data.map_blocks(fail, meta=np.empty(0)))
         chunked[name] = failing.astype(dataset[name].dtype)
-        try:
+        with pytest.raises(ZeroDivisionError):
             self.write(chunked, path)
-        except ZeroDivisionError:
-            pass
-        else:
-            raise AssertionError("writing values that cannot be computed must raise")
         after = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
         assert after == before
 
@@ -232,11 +226,9 @@ class WritableFormatTests(FormatTests):
         changed = array.isel({dim: slice(None, None, -1)}).isel({dim: part})
         data = changed.drop_vars(list(changed.coords)).to_dataset(name=array.name)
         if not self.can_write_regions:
-            try:
+            with pytest.raises(ValueError, match="region"):
                 to_file(data, path, self.format, region={dim: part})
-            except ValueError:
-                return
-            raise AssertionError("region= must raise ValueError")
+            return
         to_file(data, path, self.format, region={dim: part})
         expected = array.copy(deep=True)
         expected[{dim: part}] = changed.values

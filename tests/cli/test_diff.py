@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ import pytest
 import xarray as xr
 
 from tests.commands import load_any, make_dataset, run, run_failing, run_ok, save, write_vertex
+from tests.workflows.formats import WRITABLE, make_array, write
+from xr_tensorfmt import to_file
 from xr_tensorfmt.cli.diff import compare, compare_values
 from xr_tensorfmt.cli.files import list_tensors, wrap_dataset
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
@@ -270,6 +274,60 @@ def test_tensors_of_one_shape_are_compared_and_described_one_by_one() -> None:
     assert stats["w0"] == {"min": 0, "max": 3, "mean": 1.5, "nan": 0, "zeros": 1}
     assert stats["w4"] == {"min": "nan", "max": "nan", "mean": "nan", "nan": 4, "zeros": 0}
     assert stats["scale"] == {"min": 2, "max": 2, "mean": 2, "nan": 0, "zeros": 0}
+
+
+def write_pair(name: str, directory: Path) -> tuple[Path, Path]:
+    """Write equal tensors to two directories, so that sibling files keep their names."""
+    for part in ("a", "b"):
+        (directory / part).mkdir()
+    first = write(make_array(), directory / "a", name)
+    for file in (directory / "a").iterdir():
+        shutil.copy2(file, directory / "b")
+    return first, directory / "b" / first.name
+
+
+@pytest.mark.parametrize("name", WRITABLE)
+def test_copies_are_compared_as_other_files(name: str, tmp_path: Path) -> None:
+    first, copy = write_pair(name, tmp_path)
+    url = copy.as_uri()  # a URL is never taken for a copy
+    for options in ([], ["--json"], ["--no-verify"], ["--atol", "1"]):
+        results = [run("diff", str(first), str(path), *options) for path in (copy, url)]
+        texts = [x.stdout.replace(url, str(copy)) + x.stderr for x in results]
+        assert texts[0] == texts[1]
+        assert results[0].exit_code == results[1].exit_code
+        assert options or results[0].exit_code == 0
+
+
+@pytest.mark.parametrize("name", WRITABLE)
+def test_one_value_or_byte_is_found(name: str, tmp_path: Path) -> None:
+    first, copy = write_pair(name, tmp_path)
+    array = make_array()
+    array[7, 9] += 1
+    write(array, copy.parent, name, mode="w")
+    output = run_for_different(str(first), str(copy))
+    assert "1 of 150000 values differ, by up to 1, " in output
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "safetensors.index.json"])
+def test_siblings_of_copies_are_compared(suffix: str, tmp_path: Path) -> None:
+    for part in ("a", "b"):
+        (tmp_path / part).mkdir()
+        ds = xr.Dataset({"tensor": (("State", "State_2"), np.full((3, 3), ord(part), "f8"))})
+        options: dict[str, Any] = {"drop": ["name", "dims"]} if suffix == "yaml" else {}
+        to_file(ds, tmp_path / part / f"model.{suffix}", **options)
+    first, second = (tmp_path / part / f"model.{suffix}" for part in ("a", "b"))
+    second.write_bytes(first.read_bytes())
+    assert "9 of 9 values differ" in run_for_different(str(first), str(second))
+
+
+def test_warnings_of_copies_name_both_files() -> None:
+    content = Path(save("a.mag")).read_bytes() + b"more"
+    for path in ("a.mag", "b.mag"):
+        Path(path).write_bytes(content)
+    result = run("diff", "a.mag", "b.mag", "--no-verify")
+    assert result.exit_code == 0
+    warned = [line.split(": ")[1] for line in result.stderr.splitlines()]
+    assert [Path(path).name for path in warned] == ["a.mag", "b.mag"]
 
 
 # --group, and totals

@@ -413,7 +413,7 @@ def test_missing_times_in_stores_keep_other_times_exact(source: str, target: str
 def test_values_that_need_python_name_no_option() -> None:
     xr.Dataset({"s": ("x", ["a", "b"])}).to_netcdf("a.nc")
     message = run_failing("convert", "a.nc", "b.mag")
-    assert "convert it in Python with ds['s'].astype(...), or write" in message
+    assert "convert it with ds['s'].astype(...), or write" in message
 
 
 def test_packed_values_are_converted_as_they_are_stored() -> None:

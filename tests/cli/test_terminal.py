@@ -18,62 +18,71 @@ termios = pytest.importorskip("termios")
 pytestmark = pytest.mark.usefixtures("working_directory")
 
 
-def test_a_terminal_is_no_standard_output() -> None:
+@pytest.mark.parametrize(
+    ("stream", "command", "code", "words"),
+    [
+        ("stdout", "convert vertex - --to tens", 2, "redirect standard output"),
+        ("stdin", "info -", 1, "there is no standard input; redirect a file or a pipe to it"),
+    ],
+)
+def test_terminal_is_no_file(stream: str, command: str, code: int, words: str) -> None:
+    write_vertex("vertex")
     main_end, terminal = pty.openpty()
-    command = [sys.executable, "-m", "xr_tensorfmt", "convert", write_vertex(), "-", "--to", "tens"]
-    result = subprocess.run(
-        command, stdout=terminal, stderr=subprocess.PIPE, text=True, check=False, timeout=300
-    )
+    files = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: terminal}
+    arguments = [sys.executable, "-m", "xr_tensorfmt", *command.split()]
+    result = subprocess.run(arguments, text=True, check=False, timeout=300, **files)
     os.close(terminal)
     os.close(main_end)
-    assert result.returncode == 2
-    assert "redirect standard output" in result.stderr
+    assert result.returncode == code
+    assert words in result.stderr
 
 
-def test_terminal_is_no_standard_input() -> None:
-    main_end, terminal = pty.openpty()
-    command = [sys.executable, "-m", "xr_tensorfmt", "info", "-"]
-    output = subprocess.run(
-        command, stdin=terminal, capture_output=True, text=True, check=False, timeout=300
-    )
-    os.close(terminal)
-    os.close(main_end)
-    assert output.returncode == 1
-    assert "there is no standard input; redirect a file or a pipe to it" in output.stderr
+COMMANDS = """
+import sys
+from xr_tensorfmt.cli import main
+
+for command in sys.argv[1:]:
+    try:
+        main(command.split())
+    except SystemExit as end:
+        assert not end.code
+    print("END", end="", file=sys.stderr, flush=True)
+"""
 
 
-def run_in_terminal(*arguments: str) -> str:
-    """Return the output of the command on a terminal of 100 columns."""
+def run_in_terminal(*commands: str) -> list[str]:
+    """Return the outputs of commands on a terminal of 100 columns."""
     main_end, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
-    command = [sys.executable, "-m", "xr_tensorfmt", *arguments]
-    subprocess.run(command, stderr=terminal, check=True, timeout=300)
-    os.write(terminal, b"END")
+    arguments = [sys.executable, "-c", COMMANDS, *commands]
+    subprocess.run(arguments, stderr=terminal, check=True, timeout=300)
     os.close(terminal)
     output = b""
-    while not output.endswith(b"END"):
+    while output.count(b"END") < len(commands):
         output += os.read(main_end, 4096)
     os.close(main_end)
-    return output.decode().removesuffix("END")
+    return output.decode().split("END")[:-1]
 
 
-@pytest.mark.parametrize("target", ["b.mag", "b.zarr", "b.nc"])
-def test_terminal_shows_bar_of_one_line(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_shows_bar_of_one_line_that_quiet_hides(monkeypatch: pytest.MonkeyPatch) -> None:
     save()
     monkeypatch.setenv("DASK_ARRAY__CHUNK_SIZE", "16B")  # several chunks
-    output = run_in_terminal("convert", "a.mag", target)
-    assert output.count("\n") == 1
-    last = output.rstrip().rpartition("\r")[2]
-    assert last.startswith(f"{target}: 100%")
-    assert len(last) <= 100
+    targets = ["b.mag", "b.zarr", "b.nc"]
+    commands = [f"convert a.mag {target}" for target in targets]
+    *outputs, quiet = run_in_terminal(*commands, "convert a.mag c.mag --quiet")
+    for target, output in zip(targets, outputs, strict=True):
+        assert output.count("\n") == 1
+        last = output.rstrip().rpartition("\r")[2]
+        assert last.startswith(f"{target}: 100%")
+        assert len(last) <= 100
+    assert quiet == ""
 
 
-def test_progress_is_hidden_in_pipes_and_with_quiet() -> None:
+def test_progress_is_hidden_in_pipes() -> None:
     save()
     command = [sys.executable, "-m", "xr_tensorfmt", "convert", "a.mag", "b.mag"]
     output = subprocess.run(command, capture_output=True, check=True, timeout=300)
     assert (output.stdout, output.stderr) == (b"", b"")
-    assert run_in_terminal("convert", "a.mag", "b.mag", "--overwrite", "--quiet") == ""
 
 
 def test_help_does_not_import_bar() -> None:
@@ -85,11 +94,10 @@ def test_help_does_not_import_bar() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=300)
 
 
-@pytest.mark.parametrize("command", ["validate", "convert"])
-def test_several_files_share_a_bar(command: str) -> None:
+def test_several_files_share_a_bar() -> None:
     for name in ("a.mag", "b.mag", "c.mag"):
         save(name)
-    options = ["new/", "--to", "mag"] if command == "convert" else []
-    output = run_in_terminal(command, "a.mag", "b.mag", "c.mag", *options)
-    assert "3/3" in output
-    assert "a.mag" not in output
+    files = "a.mag b.mag c.mag"
+    for output in run_in_terminal(f"validate {files}", f"convert {files} new/ --to mag"):
+        assert "3/3" in output
+        assert "a.mag" not in output

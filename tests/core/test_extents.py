@@ -67,6 +67,14 @@ def test_gathering_copies_exactly_ranges(given_extents: Extents, origin: int) ->
     assert np.array_equal(packed, np.concatenate(expected))
 
 
+def test_gathering_many_short_ranges() -> None:
+    content = np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8)
+    starts, lengths = 20 * np.arange(40_000), 1 + np.arange(40_000) % 19
+    packed = gather(Extents(starts, lengths), content, 0)
+    pairs = zip(starts, lengths, strict=True)
+    assert np.array_equal(packed, np.concatenate([content[s : s + n] for s, n in pairs]))
+
+
 @pytest.mark.parametrize(("length", "count"), [(8, 3), (8, 70_000), (1 << 14, 3)])
 def test_gathering_ranges_of_one_length(length: int, count: int) -> None:
     content = np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8)

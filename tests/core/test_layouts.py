@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.recording import RecordingSource
-from xr_tensorfmt.cli.files import read_blocks
+from xr_tensorfmt.cli.files import group_rows, read_blocks
 from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
@@ -110,9 +110,8 @@ def test_many_tensors_are_read_in_any_order(window: int, monkeypatch: pytest.Mon
     layouts.insert(3, Transposed(Dense((2, 3), elements[0], 50), (1, 0)))
     tensors = [Tensor(str(i), (), layout) for i, layout in enumerate(layouts)]
     actual = {}
-    for names, start, (first, second) in read_blocks(
-        [source] * 2, zip(tensors, tensors, strict=True)
-    ):
+    groups = group_rows(tensors, tensors)
+    for names, start, (first, second) in read_blocks([source] * 2, groups):
         assert not any(start)
         np.testing.assert_array_equal(first, second)
         actual |= dict(zip(names, first, strict=True))

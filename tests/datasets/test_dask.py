@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import pickle
 from pathlib import Path
@@ -16,7 +15,7 @@ import xarray as xr
 
 from tests import tensfiles as tf
 from tests.clock import wait_for_a_tick
-from tests.processes import run_python, run_script
+from tests.processes import run_python
 from tests.recording import RecordingSource
 from xr_tensorfmt import SourceChangedError
 
@@ -47,30 +46,26 @@ def test_chunks_respect_dask_chunk_size(path: Path) -> None:
         assert tensor.chunks == ((256,), (64,), (4,) * 32)
 
 
-def _run(code: str, **environment: str) -> str:
-    return run_python("-c", code, env={**os.environ, **environment}).stdout.strip()
+COUNT = """
+import sys, xarray as xr
+print(xr.open_dataset(sys.argv[1], engine="tensorfmt", chunks={}).tensor.data.npartitions)
+"""
+
+
+def count_chunks(path: Path, **environment: str) -> int:
+    return int(run_python("-c", COUNT, path, env={**os.environ, **environment}).stdout)
 
 
 def test_limit_in_dask_config_file_is_used(path: Path, tmp_path: Path) -> None:
     settings = tmp_path / ".config" / "dask"
     settings.mkdir(parents=True)
     (settings / "some.yaml").write_text("array: {chunk-size: 512KiB}")
-    code = (
-        "import xarray as xr\n"
-        f"ds = xr.open_dataset({str(path)!r}, engine='tensorfmt', chunks={{}})\n"
-        "print(ds.tensor.data.npartitions)"
-    )
-    assert _run(code, HOME=str(tmp_path)) == "32"
+    assert count_chunks(path, HOME=str(tmp_path)) == 32
 
 
 @pytest.mark.parametrize(("limit", "count"), [("512KiB", 32), ("128MiB", 1)])
 def test_limit_in_environment_is_used_without_dask(path: Path, limit: str, count: int) -> None:
-    code = (
-        "import xarray as xr\n"
-        f"tensor = xr.open_dataset({str(path)!r}, engine='tensorfmt', chunks={{}}).tensor\n"
-        "print(tensor.data.npartitions)"
-    )
-    assert _run(code, DASK_ARRAY__CHUNK_SIZE=limit) == str(count)
+    assert count_chunks(path, DASK_ARRAY__CHUNK_SIZE=limit) == count
 
 
 @pytest.mark.parametrize("limit", ["300KiB", "2MiB", "100MiB"])
@@ -184,30 +179,6 @@ def test_pairs_are_filled_chunk_by_chunk() -> None:
     ).tensor
     assert len(tensor.chunks[2]) > 5
     np.testing.assert_array_equal(tensor, dense.reshape((100, 100, 100), order="F"))
-
-
-CLUSTER = """
-import json, sys
-import xarray as xr
-from distributed import Client, LocalCluster
-
-if __name__ == "__main__":
-    path = sys.argv[1]
-    options = json.loads(sys.argv[2])
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
-                      memory_limit="1GiB") as cluster, Client(cluster):
-        dataset = xr.open_dataset(path, engine="tensorfmt", chunks={}, chunk_bytes=2**20, **options)
-        tensor = dataset.tensor
-        print(float(tensor.sum()), len(tensor.chunks[-1]))
-"""
-
-
-@pytest.mark.parametrize("options", [{}, pytest.param({"io": "read"}, marks=pytest.mark.nightly)])
-def test_worker_processes_compute_same(path: Path, tmp_path: Path, options: dict) -> None:
-    output = run_script(CLUSTER, path, json.dumps(options), directory=tmp_path)
-    total, chunks = output.split()
-    assert float(total) == make_values().sum()
-    assert chunks == "16"
 
 
 LARGE = """

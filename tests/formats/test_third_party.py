@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from textwrap import indent
 
+import numpy as np
 import pytest
 import xarray as xr
 
@@ -82,11 +84,13 @@ for content, wrong in (
 (finding,) = validate("cut.grid")
 assert finding.severity == "error"
 
-if __name__ == "__main__":
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
-        with Client(cluster):
-            opened = xr.open_dataset("b.bytes", format="grid", engine="tensorfmt", chunks={})
-            assert float(opened.tensor.sum()) == values.sum()
+with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+    with Client(cluster):
+        for io in ("auto", "read"):
+            options = {"format": "grid", "chunks": {}, "chunk_bytes": 2**20, "io": io}
+            tensor = xr.open_dataset("b.bytes", engine="tensorfmt", **options).tensor
+            assert len(tensor.chunks[0]) > 16
+            assert float(tensor.sum()) == values.sum()
 """
 
 
@@ -118,7 +122,8 @@ def test_example_has_the_length_that_the_page_states() -> None:
 
 
 def test_format_of_another_package_works_in_every_public_way(grid: Path) -> None:
-    (grid / "ways.py").write_text(WAYS)
+    # A worker process imports the script.
+    (grid / "ways.py").write_text("if __name__ == '__main__':\n" + indent(WAYS, "    "))
     run(grid, "ways.py")
 
 
@@ -219,6 +224,11 @@ with pytest.raises(ValueError, match="labels='3' is not one of '1', '2'"):
 to_file(xr.Dataset({"a": ("x", np.ones(3, "f4"))}), "a.mag")
 with pytest.raises(TypeError, match="'axes'.*is not a keyword .* for format 'mag'"):
     xr.open_dataset("a.mag", axes="LATLON")
+
+from xr_tensorfmt.cli import main
+for command in ("convert --help", "convert a.grid b.zarr --open-option axes=2"):
+    with pytest.raises(SystemExit, match="^0$"):
+        main(command.split())
 """
 
 
@@ -243,12 +253,7 @@ def test_options_of_another_package_work_and_unknown_keywords_raise(grid: Path) 
         )
     )
     (grid / "site" / "xarray_grid.py").write_text(module)
-    run(grid, "-c", OPTIONS)
-    assert "grid: axes=LATLON|2 Prefix" in " ".join(
-        run(grid, "-m", "xr_tensorfmt", "convert", "--help").split()
-    )
-    command = ("-m", "xr_tensorfmt", "convert", "a.grid", "b.zarr", "--open-option")
-    run(grid, *command, "axes=2")
+    assert "grid: axes=LATLON|2 Prefix" in " ".join(run(grid, "-c", OPTIONS).split())
     assert list(xr.open_zarr(grid / "b.zarr").sizes) == ["2_0", "2_1"]
 
 
@@ -285,6 +290,7 @@ BROKEN = {
         "name is 'mag', which another",
     ),
     "it has no name": (MODULE.replace('name = "grid"', ""), "no attribute 'name'"),
+    "its magic number is empty": (MODULE.replace('b"GRID"', 'b""'), "empty magic number"),
     "its suffixes are bytes": (MODULE.replace('(".grid",)', '(b".grid",)'), "str, not bytes"),
     "it finds no suffix": (declare("def find_suffix(self, path): return None"), "NoneType"),
     "it cannot find a suffix": (declare("find_suffix = ''"), "not callable"),
@@ -340,11 +346,13 @@ def test_format_is_matched_by_content_without_magic_number_and_suffix(grid: Path
     (grid / "site" / "xarray_grid.py").write_text(
         module.replace("    Format,", "    Format, Match,")
     )
-    make = "import numpy, xarray, xr_tensorfmt; xr_tensorfmt.to_file(xarray.DataArray(numpy.eye(3), dims=('y', 'x')), 'a.txt', 'grid')"  # noqa: E501
-    run(grid, "-c", make)
-    for engine in ("", ", engine='tensorfmt'"):
-        run(
-            grid,
-            "-c",
-            f"import xarray; assert xarray.open_dataset('a.txt'{engine}).tensor.size == 9",
-        )
+    content = b"GRID" + np.array([1, 3, 3], "<u4").tobytes() + np.eye(3).tobytes()
+    (grid / "a.txt").write_bytes(content)
+    code = """
+import xarray
+opened = [xarray.open_dataset("a.txt", engine=engine) for engine in (None, "tensorfmt")]
+assert [ds.tensor.size for ds in opened] == [9, 9]
+opened[0].tensorfmt.to_file("b.txt", format="grid")
+"""
+    run(grid, "-c", code)
+    assert (grid / "b.txt").read_bytes() == content

@@ -57,7 +57,7 @@ FAULTS = (
         "_read_descriptor", " or key >= len(keys)", "",
     ),
     Fault(
-        "lengths that are no numbers", "mag", "formats._shared.keyed", "StoredTensors.parse",
+        "lengths that are no numbers", "mag", "formats._shared.keyed", "parse_shape",
         " or not all(map(is_count, shape))", "",
     ),
     Fault(
@@ -70,7 +70,7 @@ FAULTS = (
         "except (*_UNREADABLE, *_TOO_DEEP) as fault:", "except ValueError as fault:",
     ),
     Fault(
-        "offsets that are no numbers", "safetensors", "formats.safetensors.read", "_unpack",
+        "offsets that are no numbers", "safetensors", "formats.safetensors.read", "_parse",
         "type(first) is not int or type(stop) is not int", "False",
     ),
     Fault(

@@ -69,19 +69,12 @@ def test_engine_imports_no_heavy_package() -> None:
     new = set(run_python("-c", code).stdout.split())
     assert not {name.split(".")[0] for name in new} & {"dask", "fsspec", "zarr", "distributed"}
     own = {name for name in new if name.startswith("xr_tensorfmt.")}
-    assert {get_folder(name) for name in own} <= {
-        "accessor",
-        "backend",
-        "core",
-        "datasets",
-        "errors",
-    }
+    folders = {get_folder(name) for name in own}
+    assert folders <= {"accessor", "backend", "core", "datasets", "errors"}
     assert len(own) <= 8, own
 
 
-def test_first_open_imports_reader_of_one_format_and_settings_of_dask(
-    tmp_path: Path,
-) -> None:
+def test_first_open_imports_reader_of_one_format_and_settings_of_dask(tmp_path: Path) -> None:
     path = tmp_path / "file.tens"
     path.write_bytes(tf.make_0_9(np.zeros((3, 4))))
     code = (
@@ -96,11 +89,8 @@ def test_first_open_imports_reader_of_one_format_and_settings_of_dask(
     assert readers == {"xr_tensorfmt.formats.tens.read"}
     unused = "indexing", "vespa.spec", "mag.spec", "pycauset.spec"
     assert not [name for name in new if name.endswith(unused)]
-    assert not {get_folder(name) for name in new if name in MODULES} & {
-        "writing",
-        "cli",
-        "validation",
-    }
+    folders = {get_folder(name) for name in new if name in MODULES}
+    assert not folders & {"writing", "cli", "validation"}
 
 
 ROOT_FILES = {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,7 +35,6 @@ from tests.fault_server import (
     use_s3,
 )
 from tests.opening import open_tensor, skip_if_unsupported
-from tests.paths import ROOT
 from tests.processes import run_script
 from xr_tensorfmt import (
     SourceChangedError,
@@ -73,8 +72,8 @@ def another() -> Iterator[FaultServer]:
         yield store
 
 
-def open_from(server: FaultServer, way: Way, **options: Any) -> xr.DataArray:
-    url, how = way(server, NAME)
+def open_from(server: FaultServer, way: Way, name: str = NAME, **options: Any) -> xr.DataArray:
+    url, how = way(server, name)
     return open_tensor(url, **{"timeout": 30, **how, **options})
 
 
@@ -109,15 +108,27 @@ def test_failed_request_is_retried(server: FaultServer, way: Way) -> None:
         assert not server.faults
 
 
+LIMIT = 4
+"""Seconds that a busy machine does not take for a request. All tests with it wait side by side."""
+
+
 @pytest.mark.usefixtures("no_extra_time")
-@ways
-def test_stalled_request_is_retried(server: FaultServer, way: Way) -> None:
-    tensor = open_from(server, way, timeout=1, chunks={}, chunk_bytes=200_000)
-    # One after the other, because one request could get all faults.
-    for fault in (faults.silent, faults.stalled, faults.dripping)[: 2 if way in HIDDEN else 3]:
-        server.faults.append(fault)
+def test_stalled_request_is_retried(server: FaultServer) -> None:
+    coming: dict[str, Fault] = {}
+    server.always = lambda handler: coming.pop(handler.name, lambda _: True)(handler)
+
+    def read(way: Way, fault: Fault) -> None:
+        name = f"bucket/{way.__name__}-{fault.__name__}"
+        server.put(name, CONTENT)
+        tensor = open_from(server, way, name, timeout=LIMIT, chunks={}, chunk_bytes=200_000)
+        coming[name] = fault
         np.testing.assert_array_equal(tensor, VALUES)
-        assert not server.faults
+        assert name not in coming
+
+    cases = [(way, fault) for way in WAYS for fault in (faults.silent, faults.stalled)]
+    cases += [(way, faults.dripping) for way in WAYS if way not in HIDDEN]
+    with ThreadPoolExecutor(len(cases)) as threads:
+        list(threads.map(read, *zip(*cases, strict=True)))
 
 
 @pytest.mark.parametrize("way", [*DIRECT, *HIDDEN], ids=lambda way: way.__name__)
@@ -142,32 +153,35 @@ def test_repeated_failures_raise_one_error(
 
 
 @ways
-@pytest.mark.parametrize(
-    "fault", [faults.silent, faults.stalled, faults.dripping], ids=lambda item: item.__name__
-)
-def test_request_without_progress_times_out(server: FaultServer, way: Way, fault: Fault) -> None:
+def test_request_without_progress_times_out(server: FaultServer, way: Way) -> None:
     # Such a short limit could also end the requests of opening.
     lazy = find_lazy_tensor(open_from(server, way).variable).array
     source = replace(lazy.source, location=replace(lazy.source.location, timeout=0.2))
-    server.forget()
-    server.always = fault
-    with pytest.raises(TimeoutError, match=r"after 3 attempts in .* larger timeout= to") as caught:
-        source.read(Extents.single(48, 1648))
-    assert type(caught.value) is StoreTimeoutError
-    assert caught.value.attempts == MAX_TIMEOUTS == len(server.requests)
-    assert pickle.loads(pickle.dumps(caught.value)).span == caught.value.span == (48, 1648)
+    for fault in (faults.silent, faults.stalled, faults.dripping):
+        server.forget()
+        server.always = fault
+        with pytest.raises(TimeoutError, match=r"after 3 attempts in .* larger timeout= to") as got:
+            source.read(Extents.single(48, 1648))
+        assert type(got.value) is StoreTimeoutError
+        assert got.value.attempts == MAX_TIMEOUTS == len(server.requests), fault.__name__
+        assert pickle.loads(pickle.dumps(got.value)).span == got.value.span == (48, 1648)
 
 
 @pytest.mark.usefixtures("no_extra_time")
-@ways
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_store_that_never_answers_at_opening_is_timeout(
-    server: FaultServer, way: Way, method: str
-) -> None:
-    server.always, server.methods = faults.silent, {method}
-    with pytest.raises(StoreTimeoutError, match="not complete in time") as caught:
-        open_from(server, way, timeout=0.5)
-    assert caught.value.span == ((0, HEAD_BYTES) if method == "GET" else None)
+def test_store_that_never_answers_at_opening_is_timeout(server: FaultServer) -> None:
+    server.always = lambda handler: (
+        faults.silent(handler) if handler.name.endswith(handler.command) else True
+    )
+
+    def open_object(way: Way, method: str) -> None:
+        name = f"bucket/{way.__name__}-{method}"
+        server.put(name, CONTENT)
+        with pytest.raises(StoreTimeoutError, match="not complete in time") as caught:
+            open_from(server, way, name, timeout=LIMIT)
+        assert caught.value.span == ((0, HEAD_BYTES) if method == "GET" else None)
+
+    with ThreadPoolExecutor(2 * len(WAYS)) as threads:
+        list(threads.map(open_object, WAYS * 2, ["GET"] * len(WAYS) + ["HEAD"] * len(WAYS)))
 
 
 FINAL: dict[Fault, tuple[type[Exception], str]] = {
@@ -195,17 +209,16 @@ OF_OBSTORE = {
 
 @chunked
 @pytest.mark.parametrize("way", [*DIRECT, *OBSTORE], ids=lambda way: way.__name__)
-@pytest.mark.parametrize("fault", FINAL, ids=lambda item: item.__name__)
 def test_permanent_failures_are_not_retried(
-    server: FaultServer, way: Way, chunks: dict | None, fault: Fault
+    server: FaultServer, way: Way, chunks: dict | None
 ) -> None:
     tensor = open_from(server, way, chunks=chunks)
-    server.forget()
-    server.always = fault
-    error, words = {**FINAL, **(OF_OBSTORE if way in OBSTORE else {})}[fault]
-    with pytest.raises(error, match=words):
-        tensor[:3, 7].compute()
-    assert len(server.requests) == 1
+    for fault, (error, words) in {**FINAL, **(OF_OBSTORE if way in OBSTORE else {})}.items():
+        server.forget()
+        server.always = fault
+        with pytest.raises(error, match=words):
+            tensor[:3, 7].compute()
+        assert len(server.requests) == 1, fault.__name__
 
 
 AT_OPENING: dict[Fault, tuple[type[Exception], str]] = {
@@ -219,15 +232,15 @@ AT_OPENING: dict[Fault, tuple[type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("way", DIRECT, ids=lambda way: way.__name__)
-@pytest.mark.parametrize("fault", AT_OPENING, ids=lambda fault: fault.__name__)
-def test_fault_at_opening_is_clear_error(server: FaultServer, way: Way, fault: Fault) -> None:
-    server.always, server.methods = fault, {"GET"}
-    error, words = AT_OPENING[fault]
-    with pytest.raises(error, match=words) as caught:
-        open_from(server, way)
-    assert caught.value.filename.endswith(NAME)
-    server.always = None
-    np.testing.assert_array_equal(open_from(server, way), VALUES)
+def test_fault_at_opening_is_clear_error(server: FaultServer, way: Way) -> None:
+    server.methods = {"GET"}
+    for fault, (error, words) in AT_OPENING.items():
+        server.always = fault
+        with pytest.raises(error, match=words) as caught:
+            open_from(server, way)
+        assert caught.value.filename.endswith(NAME)
+        server.always = None
+        np.testing.assert_array_equal(open_from(server, way), VALUES)
 
 
 @pytest.mark.parametrize("way", HIDDEN, ids=lambda way: way.__name__)
@@ -369,11 +382,16 @@ def test_dead_store_does_not_block_another(
 READERS = {
     "at-once": "xr.open_dataset(url, engine='tensorfmt', **how).load()",
     "threads": "xr.open_dataset(url, engine='tensorfmt', chunks={}, **how).load()",
-    "pool": "xr.open_dataset(url, engine='tensorfmt', chunks={}, chunk_bytes=50_000, **how).load()",
+    "pool": "dask.config.set(scheduler='threads', num_workers=3)\n"
+    "xr.open_dataset(url, engine='tensorfmt', chunks={}, chunk_bytes=50_000, **how).load()",
     "async": "asyncio.run(xr.open_dataset(url, engine='tensorfmt', **how).load_async())",
 }
-WAITER = """
-import os, signal, sys, threading, time, traceback
+# It imports everything before it forks, and has no threads then. A process ends as Python ends.
+NURSERY = """
+import asyncio, os, pickle, signal, sys, threading, time, traceback
+import aiohttp, dask.array, obstore.store, s3fs, xarray as xr
+import xr_tensorfmt.backend
+from xr_tensorfmt.cli import main
 
 def interrupt():
     # Only when the main thread waits: Python itself waits for ever for a thread that a pool was
@@ -385,73 +403,66 @@ def interrupt():
         names = [frame.name for frame in traceback.extract_stack(sys._current_frames()[main])]
     os.kill(os.getpid(), signal.SIGINT)
 
-threading.Thread(target=interrupt, daemon=True).start()
+while line := sys.stdin.readline():
+    child = os.fork()
+    if not child:
+        signal.alarm(30)  # the limit of a request is 60 s
+        threading.Thread(target=interrupt, daemon=True).start()
+        code, url, how, errors = pickle.loads(bytes.fromhex(line))
+        os.dup2(os.open(errors, os.O_CREAT | os.O_WRONLY), 2)
+        exec(code)
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-READER = (
-    WAITER
-    + """
-import asyncio, pickle
-import dask, xarray as xr
-
-url, how = pickle.loads(bytes.fromhex(sys.argv[1]))
-if sys.argv[2] == "pool":
-    dask.config.set(scheduler="threads", num_workers=3)
-"""
-)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[subprocess.Popen[str]]:
+    if sys.platform == "win32":
+        pytest.skip("sends a signal")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", NURSERY], **pipes) as process:
+        yield process
+
+
+def end_by_interrupt(nursery: Any, server: FaultServer, count: int, *what: Any) -> int:
+    """Interrupt a process after a number of requests, and return its exit code."""
+    server.always = faults.silent
+    for line in (pickle.dumps(what).hex(), "now"):
+        print(line, file=nursery.stdin, flush=True)
+        server.wait_for(count)
+    return int(nursery.stdout.readline())
+
+
 @pytest.mark.parametrize(
     ("reader", "way"),
     [*((reader, use_http) for reader in READERS), *(("threads", way) for way in WAYS[1:])],
 )
-def test_interrupt_ends_process(server: FaultServer, way: Way, reader: str, tmp_path: Path) -> None:
+def test_interrupt_ends_process(
+    nursery: Any, server: FaultServer, way: Way, reader: str, tmp_path: Path
+) -> None:
     url, how = way(server, NAME)
     skip_if_unsupported(how)
-    script = tmp_path / "script.py"
-    script.write_text(READER + READERS[reader])
     # Reads after opening stall.
     server.faults += [lambda _: True] * 2
-    server.always = faults.silent
-    end_by_interrupt(server, 3, script, pickle.dumps((url, how)).hex(), reader)
+    code = end_by_interrupt(nursery, server, 3, READERS[reader], url, how, tmp_path / "errors")
+    assert code == -signal.SIGINT
 
 
-def end_by_interrupt(server: FaultServer, count: int, *arguments: object) -> str:
-    """Interrupt Python after a number of requests, and return its stderr."""
-    root = ROOT
-    with subprocess.Popen(
-        [sys.executable, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(root)},
-    ) as process:
-        try:
-            server.wait_for(count)
-            # The limit of a request is 60 s.
-            _, errors = process.communicate("now\n", timeout=30)
-        finally:
-            process.kill()
-    assert process.returncode != 0
-    return errors
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
 @pytest.mark.parametrize("command", ["info", "validate", "convert"])
-def test_interrupt_ends_command(server: FaultServer, command: str, tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(f"{WAITER}\nfrom xr_tensorfmt.cli import main\nmain(sys.argv[1:])")
-    more = [tmp_path / "copy.tens", "--to", "tens"] if command == "convert" else []
+def test_interrupt_ends_command(
+    nursery: Any, server: FaultServer, command: str, tmp_path: Path
+) -> None:
+    more = [str(tmp_path / "copy.tens"), "--to", "tens"] if command == "convert" else []
     # The command converts after it has opened the file, the others wait at once.
     server.faults += [lambda _: True] * (2 if command == "convert" else 0)
-    server.always = faults.silent
-    count = 3 if command == "convert" else 1
     url, _ = use_http(server, NAME)
-    errors = end_by_interrupt(server, count, script, command, url, *more)
-    assert "Aborted!" in errors
-    assert "Traceback" not in errors
-    assert list(tmp_path.iterdir()) == [script]
+    errors, code = tmp_path / "errors", f"main({[command, url, *more]})"
+    count = 3 if command == "convert" else 1
+    assert end_by_interrupt(nursery, server, count, code, url, {}, errors) == 130
+    assert "Aborted!" in errors.read_text()
+    assert "Traceback" not in errors.read_text()
+    assert list(tmp_path.iterdir()) == [errors]
 
 
 CLUSTER = """

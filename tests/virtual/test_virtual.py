@@ -469,7 +469,7 @@ REFUSED = {
     _write_text: "its layout Text",
     _write_bfloat16: "no specified data type for bfloat16",
     _write_str: "no specified data type for str",
-    _write_slash: "is invalid in Zarr; separator='/'",
+    _write_slash: "is invalid in Zarr",
 }
 
 
@@ -553,23 +553,10 @@ def test_virtual_group_equals_engine(tmp_path: Path) -> None:
         open_virtual(path, group="A")
 
 
-def test_virtual_groups_equal_tree(tmp_path: Path) -> None:
+def test_virtual_tree_is_refused(tmp_path: Path) -> None:
     path = write_many(tmp_path / "a.mag")
-    options = TensorFormatParser(nested=True, chunk_bytes=100)
-    tree = virtualizarr.open_virtual_datatree(str(path), LOCAL, options)
-    expected = xr.open_datatree(path, engine="tensorfmt")
-    assert tree.groups == expected.groups == ("/", "/a")
-    assert tree.attrs == expected.attrs == {"title": "a model"}
-    assert isinstance(tree["/a/weight"].data, ManifestArray)
-    store = options(f"file://{path}", LOCAL)
-    (node,) = store.to_virtual_datatree("a").subtree
-    assert set(node.data_vars) == {"weight", "mask"}
-    repo = make_repository(tmp_path)
-    session = repo.writable_session("main")
-    tree.vz.to_icechunk(session.store)
-    back = xr.open_datatree(session.store, engine="zarr", consolidated=False, zarr_format=3)
-    for name in expected.groups:
-        xr.testing.assert_equal(back[name].to_dataset().load(), expected[name].to_dataset().load())
+    with pytest.raises(NotImplementedError, match="use open_virtual_dataset"):
+        virtualizarr.open_virtual_datatree(str(path), LOCAL, TensorFormatParser())
 
 
 def test_many_files_are_concatenated(tmp_path: Path) -> None:

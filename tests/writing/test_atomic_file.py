@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from dask.delayed import Delayed
 
 from tests.opening import open_lazily
 from xr_tensorfmt import SourceChangedError, to_file
+from xr_tensorfmt.writing import atomic_file
 from xr_tensorfmt.writing.atomic_file import AtomicFile, build_atomic_file
 from xr_tensorfmt.writing.file_plan import Piece
 
@@ -561,6 +562,64 @@ def test_interrupt_in_system_call_leaves_no_file(
     with pytest.raises(KeyboardInterrupt):
         to_file(make_dataset(), tmp_path / "a.mag", mode="x")
     assert os.listdir(tmp_path) == []
+
+
+def wait_for_removals() -> None:
+    for thread in threading.enumerate():
+        if thread.name == atomic_file.REMOVAL:
+            thread.join()
+
+
+@pytest.mark.parametrize("name", ["a.tens", "a.yaml"])
+def test_large_previous_file_is_removed_by_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(atomic_file, "LARGE_BYTES", 1 << 20)
+    large = xr.Dataset({"a": (("x", "y"), np.zeros((512, 1024)))})
+    to_file(large, tmp_path / name)
+    names = sorted(os.listdir(tmp_path))
+    is_released, unlink, usage = threading.Event(), os.unlink, shutil.disk_usage
+
+    def wait_and_unlink(path: str) -> None:
+        assert os.path.getsize(path) < 1 << 20 or is_released.wait(30)
+        unlink(path)
+
+    def list_and_read_usage(directory: str) -> Any:
+        assert previous.isdisjoint(list_leftovers(tmp_path))
+        return usage(directory)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", wait_and_unlink)
+        to_file(large + 1, tmp_path / name)
+        assert open_lazily(tmp_path / name).a[0, 0] == 1
+        previous = set(list_leftovers(tmp_path))
+        assert len(previous) == 1
+        threading.Timer(0.01, is_released.set).start()
+        patch.setattr(shutil, "disk_usage", list_and_read_usage)
+        to_file(large + 2, tmp_path / name)
+    assert open_lazily(tmp_path / name).a[0, 0] == 2
+    wait_for_removals()
+    assert sorted(os.listdir(tmp_path)) == names
+
+
+@pytest.mark.parametrize("call", ["link", "replace", "Thread"])
+def test_failure_while_a_large_file_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setattr(atomic_file, "LARGE_BYTES", 1 << 20)
+    large = xr.Dataset({"a": ("x", np.zeros(1 << 18, "f4"))})
+    to_file(large, tmp_path / "a.mag")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError if call == "Thread" else OSError(errno.EPERM, "not permitted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading if call == "Thread" else os, call, fail)
+        with pytest.raises(OSError, match="unchanged") if call == "replace" else nullcontext():
+            to_file(large + 1, tmp_path / "a.mag")
+    assert open_lazily(tmp_path / "a.mag").a[0] == (call != "replace")
+    wait_for_removals()
+    assert os.listdir(tmp_path) == ["a.mag"]
 
 
 def test_complete_file_can_still_be_discarded(tmp_path: Path) -> None:

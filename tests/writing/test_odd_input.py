@@ -118,8 +118,6 @@ def make_labels(*dims: str) -> dict[str, object]:
 TENSORS = {"tensor": {"name": "v", "dims": ["p", "q"], "attrs": {}}}
 NOTES = {
     "'p' is a scalar and a dimension": {"tensors": TENSORS, "coordinates": {"p": make_labels()}},
-    "the only tensor of the file is a coordinate": {"stored_coordinates": ["tensor"]},
-    "the only tensor of the file is not 'uensor'": {"tensors": {"uensor": TENSORS["tensor"]}},
     "unexpected keyword argument 'tdnsors'": {"tdnsors": TENSORS},
     "unexpected keyword argument 'eims'": {"tensors": {"tensor": {"eims": ["p", "q"]}}},
     "unexpected keyword argument 'attr3'": {

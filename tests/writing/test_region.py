@@ -193,7 +193,7 @@ def test_region_requires_slices_or_lists(path: Path, requested) -> None:
     check_refused(patch(4, 6), path, {"x": requested}, "pass a slice, or a list of positions or l")
 
 
-@pytest.mark.parametrize("requested", [[0, 0, 1, 2], [0, 1, 2, 4], [-1, 0, 1, 2]])
+@pytest.mark.parametrize("requested", [[0, 0, 1, 2], [0, 1, 2, 4], [-5, 0, 1, 2], [-1, 0, 1, 3]])
 def test_listed_positions_are_different_and_in_the_file(path: Path, requested) -> None:
     check_refused(patch(4, 6), path, {"x": requested}, "expected different ones from 0 to 3")
 
@@ -202,7 +202,13 @@ def test_listed_positions_and_labels_may_have_any_order(path: Path) -> None:
     part = make_base()[["a"]].isel(x=[3, 0, 1]).drop_vars("level") * np.float32(-1)
     expected = make_base()
     expected.a[[3, 0, 1]] *= -1
-    for region in ({"x": [3, 0, 1]}, {"x": part.x}, {"x": [4.5, 1.5, 2.5]}, {"x": "auto"}):
+    for region in (
+        {"x": [3, 0, 1]},
+        {"x": [-1, 0, -3]},
+        {"x": part.x},
+        {"x": [4.5, 1.5, 2.5]},
+        {"x": "auto"},
+    ):
         to_file(make_base().a.to_dataset().drop_vars("level"), path, region={"x": slice(None)})
         for data in (part, part.chunk(x=2, y=3)):
             to_file(data, path, region=region)

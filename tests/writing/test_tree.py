@@ -135,7 +135,7 @@ def test_encoding_names_groups_and_paths(tmp_path: Path, encoding: dict[str, Any
     tree = xr.open_datatree(tmp_path / "a.mag", engine="tensorfmt")
     assert tree["layers/0/weight"].encoding["dtype"] == "float16"
     assert tree["layers/1/weight"].encoding["dtype"] == "float32"
-    with pytest.raises(ValueError, match=r"'weigt' \(did you mean 'weight'.*group '/layers/0'"):
+    with pytest.raises(ValueError, match=r"'/layers/0/weigt' \(did you mean 'layers"):
         to_file(make_model(), tmp_path / "a.mag", encoding={"/layers/0": {"weigt": {}}})
 
 
@@ -215,7 +215,7 @@ def test_dataset_method_has_no_separator(tmp_path: Path) -> None:
 
 def test_unknown_group_in_encoding(tmp_path: Path) -> None:
     encoding = {"/layers/9": {"weight": {"dtype": "float16"}}}
-    with pytest.raises(ValueError, match=r"names '/layers/9' \(did you mean '/layers/.'\?\)"):
+    with pytest.raises(ValueError, match="encoding= names '/layers/9'"):
         make_model().tensorfmt.to_file(tmp_path / "a.mag", encoding=encoding)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import hypot, prod
@@ -11,7 +12,8 @@ from typing import Any
 import click
 import numpy as np
 
-from xr_tensorfmt.cli.files import OpenedFile, list_tensors, open_input, read_blocks, wrap_dataset
+from xr_tensorfmt.cli import files
+from xr_tensorfmt.cli.files import OpenedFile, Row
 from xr_tensorfmt.cli.info import format_dtype, to_plain
 from xr_tensorfmt.cli.messages import errors_in_one_line, print_json, print_lines, to_one_line
 from xr_tensorfmt.cli.options import (
@@ -25,7 +27,8 @@ from xr_tensorfmt.cli.options import (
     store_format,
     verify_option,
 )
-from xr_tensorfmt.core.container import Tensor
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
+from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Array, get_stored_name
 from xr_tensorfmt.core.layout import BATCH_BYTES
 from xr_tensorfmt.core.source import Source
@@ -70,9 +73,9 @@ def diff(first: str, second: str, as_json: bool, **options: Any) -> None:
     are compared. The exit code is 0 for equal files, 1 for differences, 2 for an error.
     """
     try:
-        files = [list_files(path, options["storage_options"]) for path in (first, second)]
-        if all(files) and files != [[first], [second]]:
-            document = _compare_directories(first, second, *files, **options)
+        inputs = [list_files(path, options["storage_options"]) for path in (first, second)]
+        if all(inputs) and inputs != [[first], [second]]:
+            document = _compare_directories(first, second, *inputs, **options)
         else:
             document = _compare_files(first, second, **options)
     except click.ClickException as error:
@@ -117,18 +120,32 @@ def _compare_files(
     # Stores contain decoded values, or attributes by which xarray decodes them.
     formats = [options["format"] or store_format(file) for file in (first, second)]
     open_any = _open_decoded if any(name in STORES for name in formats) else _open_stored
-    opened = []
+    opened: list[OpenedFile] = []
     for file in (first, second):
         with errors_in_one_line(file):
-            opened.append(open_any(file, **options))
+            is_same = bool(opened) and _is_copy(second, first, *opened[0])
+            opened.append(opened[0] if is_same else open_any(file, **options))
     with errors_in_one_line(first, second):
         names = {"first": to_one_line(first), "second": to_one_line(second)}
         return {**names, "rtol": rtol, "atol": atol, **compare(opened[0], opened[1], rtol, atol)}
 
 
+def _is_copy(file: str, first: str, source: Source, container: Container) -> bool:
+    """Return whether a small file has the bytes of the first one, and thus the same tensors."""
+    if container.findings or [end.source for end in container.ends] != [source]:
+        return False  # it prints warnings, or has sibling files
+    is_small = all(
+        os.path.isfile(x) and os.path.getsize(x) <= DEFAULT_CHUNK_BYTES for x in (file, first)
+    )
+    if not is_small or os.path.splitext(file)[1] != os.path.splitext(first)[1]:
+        return False
+    filecmp.clear_cache()  # it trusts the times of files
+    return filecmp.cmp(file, first, shallow=False)
+
+
 def _open_decoded(file: str, separator: str, **options: Any) -> OpenedFile:
-    data = open_input(file, file, separator=separator, cache=False, **options)
-    return wrap_dataset(flatten_tree(file, data, separator, ["attrs"]))
+    data = files.open_input(file, file, separator=separator, cache=False, **options)
+    return files.wrap_dataset(flatten_tree(file, data, separator, ["attrs"]))
 
 
 def _open_stored(file: str, storage_options: KeyValues, **options: Any) -> OpenedFile:
@@ -140,34 +157,31 @@ def compare(
     first: OpenedFile, second: OpenedFile, rtol: float = 0, atol: float = 0
 ) -> dict[str, Any]:
     """Compare all variables chunk by chunk, and return a document for JSON."""
-    one, other = list_tensors(first), list_tensors(second)
+    one, other = files.list_tensors(first), files.list_tensors(second)
     data, other_data = first[1].tensors, second[1].tensors
     if len(data) == len(other_data) == 1:
         used = {*other, *(dim for tensor in other.values() for dim in tensor.dims)}
         if data[0].name not in used:
             other[data[0].name] = other.pop(other_data[0].name)  # some formats store no name
-    pairs = [(x, other[name]) for name, x in one.items() if name in other]
-    comparable = [pair for pair in pairs if pair[0].layout.shape == pair[1].layout.shape]
+    names = [name for name in one if name in other]
+    groups = files.group_rows([one[name] for name in names], [other[name] for name in names])
+    comparable = [rows for rows in groups if rows[0][0].layout.shape == rows[0][1].layout.shape]
     values = _compare_blocks([first[0], second[0]], comparable, rtol, atol)
     different = {}
-    for x, y in pairs:
-        shapes = [x.layout.shape, y.layout.shape]
-        is_stored_alike = x.encoding.get("dtype") is y.encoding.get("dtype")
-        has_equal_type = is_stored_alike and x.layout.dtype == y.layout.dtype
-        if has_equal_type and shapes[0] == shapes[1] and x.name not in values:
-            continue  # the names of dtypes are slow
-        dtypes = [_get_stored_dtype(x), _get_stored_dtype(y)]
+    for rows in groups:
+        shapes = [tensor.layout.shape for tensor in rows[0]]
+        dtypes = [_get_stored_dtype(tensor) for tensor in rows[0]]
         # With a tolerance, dtypes may differ, as in `xarray.testing.assert_allclose`.
-        is_other_dtype = dtypes[0] != dtypes[1] and not (rtol or atol)
-        if x.name in values or shapes[0] != shapes[1] or is_other_dtype:
-            count = 0 if shapes[0] == shapes[1] else None
-            difference = {"dtypes": dtypes, "shapes": shapes, "different_values": count}
-            different[x.name] = difference | to_plain(values.get(x.name, {}))
+        is_other = shapes[0] != shapes[1] or (dtypes[0] != dtypes[1] and not (rtol or atol))
+        count = 0 if shapes[0] == shapes[1] else None
+        difference = {"dtypes": dtypes, "shapes": shapes, "different_values": count}
+        for name in [x.name for x, _ in rows if is_other or x.name in values]:
+            different[name] = difference | to_plain(values.get(name, {}))
     return {
         "equal": one.keys() == other.keys() and not different,
         **_find_unmatched(one, other),
-        "variables": different,
-        "equal_variables": len(pairs) - len(different),
+        "variables": {name: different[name] for name in one if name in different},
+        "equal_variables": len(names) - len(different),
     }
 
 
@@ -178,11 +192,11 @@ def _get_stored_dtype(tensor: Tensor) -> str:
 
 
 def _compare_blocks(
-    sources: Sequence[Source], rows: Sequence[tuple[Tensor, ...]], rtol: float, atol: float
+    sources: Sequence[Source], groups: Sequence[Sequence[Row]], rtol: float, atol: float
 ) -> dict[str, dict[str, Any]]:
     """Return the number of different values of variables, and the largest difference."""
     found: dict[str, dict[str, Any]] = {}
-    for names, start, (first, second) in read_blocks(sources, rows):
+    for names, start, (first, second) in files.read_blocks(sources, groups):
         if len(names) > 1 and not compare_values(first, second, rtol, atol):
             continue
         for row, name in enumerate(names):

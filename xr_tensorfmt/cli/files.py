@@ -229,47 +229,51 @@ def list_tensors(opened: OpenedFile) -> dict[str, Tensor]:
     return {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
 
 
-_Row = tuple[Tensor, ...]
+Row = tuple[Tensor, ...]  # a tensor of each file
 _Block = tuple[Sequence[str], Sequence[int], list[Array]]
 
 
-def read_blocks(sources: Sequence[Source], rows: Iterable[_Row]) -> Iterator[_Block]:
-    """Read rows of tensors, one of each file, chunk by chunk, and small ones together.
+def group_rows(*columns: Iterable[Tensor]) -> list[list[Row]]:
+    """Group the tensors of each file by their kinds."""
+    groups = defaultdict[Any, list[Row]](list)
+    for row in zip(*columns, strict=True):
+        groups[tuple(map(find_kind, row))].append(row)
+    return list(groups.values())
+
+
+def find_kind(tensor: Tensor) -> tuple[Any, ...]:
+    """Return window, file, shape and dtype. Small dense tensors of one kind are read at once."""
+    layout = tensor.layout
+    if not isinstance(layout, Dense):
+        return (id(layout),)
+    window, stored = layout.offset // DEFAULT_CHUNK_BYTES, tensor.encoding.get("dtype")
+    return window, id(tensor.source), layout.lengths, id(layout.element), id(stored)
+
+
+def read_blocks(sources: Sequence[Source], groups: Iterable[Sequence[Row]]) -> Iterator[_Block]:
+    """Read groups of rows chunk by chunk, and small tensors together.
 
     Yield the names of tensors, the first index of their chunk, and the values in each file, with a
     new first axis for the tensors.
     """
-    groups = defaultdict[Any, list[_Row]](list)
-    for row in rows:
-        groups[tuple(map(find_stack, row))].append(row)
-    windows = defaultdict[Any, list[list[_Row]]](list)
-    for stacks, group in groups.items():
+    windows = defaultdict[Any, list[Any]](list)
+    for group in groups:
         layouts = [tensor.layout for tensor in group[0]]
         if all(isinstance(x, Dense) and 0 < x.stop - x.offset <= BATCH_BYTES for x in layouts):
-            windows[stacks[0][0], *(stack[1] for stack in stacks)].append(group)
+            windows[tuple(find_kind(tensor)[:2] for tensor in group[0])].append(group)
         else:
             for row in group:
                 yield from _read_chunks(sources, row)
     for window in windows.values():
-        columns: Any = zip(*(zip(*group, strict=True) for group in window), strict=True)
-        stacks = [
-            read_stacks(column[0][0].source or source, [[x.layout for x in y] for y in column])
-            for source, column in zip(sources, columns, strict=True)
-        ]
+        stacks = []
+        for file, source in enumerate(sources):
+            parts = [[row[file].layout for row in group] for group in window]
+            stacks.append(read_stacks(window[0][0][file].source or source, parts))
         for group, *values in zip(window, *stacks, strict=True):
             yield [row[0].name for row in group], [0] * (values[0].ndim - 1), values
 
 
-def find_stack(tensor: Tensor) -> tuple[Any, ...]:
-    """Return window, file, shape and element. Small tensors that share them are a stack."""
-    layout = tensor.layout
-    if isinstance(layout, Dense):
-        window = layout.offset // DEFAULT_CHUNK_BYTES
-        return window, id(tensor.source), layout.lengths, id(layout.element)
-    return (id(layout),)
-
-
-def _read_chunks(sources: Sequence[Source], row: _Row) -> Iterator[_Block]:
+def _read_chunks(sources: Sequence[Source], row: Row) -> Iterator[_Block]:
     """Read a tensor of each file."""
     for block in iterate_selections(row[0].layout, DEFAULT_CHUNK_BYTES):
         values = [

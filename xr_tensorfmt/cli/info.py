@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import chain, repeat
@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import click
 import numpy as np
 
-from xr_tensorfmt.cli.files import OpenedFile, find_stack, list_tensors, read_blocks
+from xr_tensorfmt.cli.files import OpenedFile, find_kind, group_rows, list_tensors, read_blocks
 from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
     add_source_options,
@@ -40,7 +40,7 @@ from xr_tensorfmt.formats.recognition import choose_format, open_header
 from xr_tensorfmt.writing.conversion import is_numeric
 
 _MAX_CHARACTERS, _MAX_WIDTH = 72, 80
-_DESCRIBED = "format", "version", "dtype"  # keys of an encoding that the document has elsewhere
+_DESCRIBED = frozenset({"format", "version", "dtype"})  # keys that are elsewhere in a document
 _PLAIN = frozenset({str, int, bool, type(None)})
 # Properties of a file that are shown like attributes. --json has all of them.
 _SHOWN_PROPERTIES = "matrix_type", "properties", "cached", "symmetries", "skipped_chunks"
@@ -84,7 +84,7 @@ def info(files: tuple[str, ...], as_json: bool, stats: bool, **options: Any) -> 
                 container = select_group(container, options["group"], options["separator"])
             described = document["variables"] | document["coordinates"]
             for name, numbers in compute_statistics((reader.source, container)):
-                described[name]["stats"] = to_plain(numbers)
+                described[name]["stats"] = numbers
         return document
 
     expanded = expand_paths(files, storage_options)
@@ -98,21 +98,18 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
     encoding: Any = next((e["tensorfmt"] for e in encodings if "tensorfmt" in e), {})
     directory = source.name[: source.name.rfind("/") + 1]
     siblings = dict.fromkeys(end.source.name for end in container.ends if end.source is not source)
-    kinds: dict[Any, dict[str, Any]] = {}
     variables, coordinates = (
-        {tensor.name: _describe_tensor(tensor, kinds, not siblings) for tensor in tensors}
+        _describe_tensors(tensors, in_this_file=not siblings)
         for tensors in (container.tensors, container.coordinates)
     )
+    described = (variables | coordinates).values()
+    dims, shapes = ([variable[key] for variable in described] for key in ("dims", "shape"))
     return {
         "size": source.size,
         "format": format,
         "version": to_plain(encoding.get("version")),
         "container": encoding.get("container"),
-        "dims": {
-            dim: length
-            for variable in (variables | coordinates).values()
-            for dim, length in zip(variable["dims"], variable["shape"], strict=True)
-        },
+        "dims": dict(zip(chain(*dims), chain(*shapes), strict=True)),
         "variables": variables,
         "coordinates": coordinates,
         "totals": {
@@ -129,23 +126,21 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
     }
 
 
-def _describe_tensor(
-    tensor: Tensor, kinds: dict[Any, dict[str, Any]], in_this_file: bool
-) -> dict[str, Any]:
-    """Describe a tensor. `kinds` has the descriptions of shapes and dtypes, which repeat."""
-    encoding = tensor.encoding.get("tensorfmt", {})
-    offset = encoding.get("offset") if in_this_file else None
-    kind = *find_stack(tensor), id(tensor.encoding.get("dtype"))
-    if kind not in kinds:
-        kinds[kind] = _describe_layout(tensor.layout, tensor.encoding.get("dtype"))
-    return {
-        "dims": tensor.dims,
-        **kinds[kind],
-        "offset": offset,
-        "on_page": None if offset is None else offset % PAGE == 0,
-        "attrs": to_plain(tensor.attrs),
-        "encoding": {x: to_plain(y) for x, y in encoding.items() if x not in _DESCRIBED},
-    }
+def _describe_tensors(tensors: Iterable[Tensor], *, in_this_file: bool) -> dict[str, Any]:
+    layouts, described = dict[Any, dict[str, Any]](), {}
+    for tensor in tensors:
+        kind, encoding = find_kind(tensor), tensor.encoding.get("tensorfmt", {})
+        offset = encoding.get("offset") if in_this_file else None
+        if kind not in layouts:  # few, because shapes and dtypes repeat
+            layouts[kind] = _describe_layout(tensor.layout, tensor.encoding.get("dtype"))
+        described[tensor.name] = layouts[kind] | {
+            "dims": tensor.dims,
+            "offset": offset,
+            "on_page": None if offset is None else offset % PAGE == 0,
+            "attrs": to_plain(tensor.attrs),
+            "encoding": {x: to_plain(y) for x, y in encoding.items() if x not in _DESCRIBED},
+        }
+    return described
 
 
 def _describe_layout(layout: Layout, stored: Any) -> dict[str, Any]:
@@ -154,6 +149,7 @@ def _describe_layout(layout: Layout, stored: Any) -> dict[str, Any]:
     if isinstance(stored, StoredDtype) and size:  # such as bfloat16; no bytes: in other files
         size = layout.locate(Selection.everything(layout.shape)).nbytes or size
     return {
+        "dims": (),  # in the order of the document
         "shape": layout.shape,
         "dtype": format_dtype(layout.dtype),
         "stored": format_dtype(layout.dtype if stored is None else stored),
@@ -259,16 +255,20 @@ def compute_statistics(opened: OpenedFile) -> Iterator[tuple[str, dict[str, Any]
     Complex numbers are ordered by their absolute values.
     """
     tensors = list_tensors(opened)
-    numeric = {name: x for name, x in tensors.items() if is_numeric(x.layout.dtype)}
+    groups = group_rows(tensors.values())
+    numeric = [rows for rows in groups if is_numeric(rows[0][0].layout.dtype)]
     found: dict[str, tuple[Any, ...]] = {}
-    for names, _, (values,) in read_blocks([opened[0]], zip(numeric.values(), strict=True)):
-        for name, part in zip(names, _summarize(values), strict=True):
-            found[name] = _merge(found[name], part) if name in found else part
-    yield from dict.fromkeys(tensors.keys() - numeric.keys()).items()
-    for name in numeric:
+    for names, _, (values,) in read_blocks([opened[0]], numeric):
+        parts = dict(zip(names, _summarize(values), strict=True))
+        found |= {x: _merge(found[x], part) if x in found else part for x, part in parts.items()}
+    names = [row[0].name for rows in numeric for row in rows]
+    yield from dict.fromkeys(tensors.keys() - names).items()
+    for name in names:
         low, high, total, size, nan, zeros = found.get(name, (None, None, None, 0, 0, 0))
         mean = total / (size - nan) if size > nan else np.nan if size else None
-        yield name, {"min": low, "max": high, "mean": mean, "nan": nan, "zeros": zeros}
+        numbers = {"min": low, "max": high, "mean": mean, "nan": nan, "zeros": zeros}
+        # If the mean is finite, so are all values.
+        yield name, numbers if type(mean) is float and isfinite(mean) else to_plain(numbers)
 
 
 def _summarize(values: Array) -> Iterator[tuple[Any, ...]]:

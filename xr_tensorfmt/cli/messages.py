@@ -24,26 +24,18 @@ STANDARD_STREAM = "-"
 _SHOWN = "<stdin>"
 
 
-_WORDS: Mapping[str, str | Callable[[re.Match[str]], str]] = {
-    r", or a pattern of files to xarray\.open_mfdataset": "",
-    "apply_unit=True or mask_and_scale=True": "--apply-unit",
-    "convert it with ds": "convert it in Python with ds",
+_OPTIONS: Mapping[str, str | Callable[[re.Match[str]], str]] = {
+    "apply_unit=True": "--apply-unit",
     r"drop=\[([^]]*)\]": lambda drop: "--drop " + ",".join(re.findall(r"\w+", drop[1])),
     r"encoding=\{'([^']*)': \{'dtype': '([^']*)'\}\}": r"--dtype \1=\2",
+    "format=,": "--to,",
     r"format='([^']*)'": r"--from \1",
     "mode='w'": "--overwrite",
     r"sparse='([^']*)'": r"--sparse \1",
     "verify=False": "--no-verify",
-    r"leave out engine= to try other engines, .*(?=name a format)": "",
-    "pass format=, one of (.*), or use": lambda names: (
-        "choose a format with --to (" + names[1].replace("'", "") + "), or use"
-    ),
-    "pass one of them as a DataArray": "choose one with --variable NAME",
-    r"pass positions as to isel, or select labels with sel\(\) first": "pass positions to --select",
-    r"use xarray\.open_mfdataset for a pattern": "no file matches the pattern either",
     r"version='([^']*)'": r"--option version=\1",
 }
-"""The words of the command for words and keywords of Python in messages, as patterns."""
+"""The options of the command for keywords of Python in messages, as patterns."""
 
 
 def get_display_name(file: str) -> str:
@@ -93,18 +85,14 @@ def _print(line: str, *, err: bool = False, **style: Any) -> None:
 
 def print_json(document: Any) -> None:
     """Print a document with findings as JSON, in one line: indenting takes ten times as long."""
-    text = json.dumps(document, ensure_ascii=False, default=asdict, check_circular=False)
-    is_plain = text.isascii() and "\x7f" not in text  # faster than `isprintable`
-    if not is_plain and not text.isprintable():
-        # Names in a file could contain control characters, and lone surrogates that UTF-8 lacks.
-        text = "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
-    click.echo(text)
+    text = json.dumps(document, default=asdict, check_circular=False)
+    click.echo(text.replace("\x7f", "\\u007f"))  # the only control character that JSON keeps
 
 
-def _reword(message: str) -> str:
-    """Replace words and keywords for Python in a message by those for the command."""
-    for words, command_words in _WORDS.items():
-        message = re.sub(words, command_words, message)
+def _replace_keywords(message: str) -> str:
+    """Replace keywords of Python in a message by options of the command."""
+    for keyword, option in _OPTIONS.items():
+        message = re.sub(keyword, option, message)
     return message
 
 
@@ -115,7 +103,7 @@ def _format_error(error: BaseException, file: str, origin: str) -> str:
         message = f"{error.filename}: {error.strerror}"
     elif isinstance(error, NotImplementedError | KeyError) or not message:
         message = f"{type(error).__name__}: {message}"
-    message = to_one_line(_reword(message))
+    message = to_one_line(_replace_keywords(message))
     names = [get_display_name(name) for name in (file, origin) if name]
     if any(os.path.basename(name.rstrip("/")) in message for name in names):
         return message
@@ -138,7 +126,7 @@ def errors_in_one_line(file: str, origin: str = "") -> Iterator[None]:
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    _print(f"Warning: {to_one_line(_reword(str(message)))}", err=True, fg="yellow")
+    _print(f"Warning: {to_one_line(_replace_keywords(str(message)))}", err=True, fg="yellow")
 
 
 def show_progress(files: Sequence[str], *, quiet: bool) -> Iterator[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.layout import Layout
@@ -15,8 +16,7 @@ EMBEDDED_KEY = "xr_tensorfmt"
 """Key of the embedded metadata in formats with a dictionary of metadata."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(NamedTuple):
     """An array of a file.
 
     Parameters
@@ -38,8 +38,8 @@ class Tensor:
     name: str
     dims: tuple[str, ...]
     layout: Layout
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-    encoding: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = MappingProxyType({})
+    encoding: Mapping[str, Any] = MappingProxyType({})
     source: Source | None = None
 
 

@@ -130,7 +130,8 @@ def _apply(container: Container, embedded: EmbeddedMetadata, options: OpenOption
             raise ValueError(f"{name!r} has no values")
         stored = Tensor(name, (), InMemory(array_from_json(labels.values)))
         coordinates.append(_apply_to_tensor(stored, labels, options))
-    _check_variables(container, tensors, embedded, options)
+    if any(tensor.dims == (tensor.name,) for tensor in tensors):
+        raise ValueError("a variable has the name of its dimension and is not a coordinate")
     _check_names([*tensors, *coordinates])
     lengths: dict[str, int] = {}
     for tensor in [*tensors, *coordinates]:
@@ -162,7 +163,7 @@ def _apply_to_tensor(tensor: Tensor, variable: EmbeddedVariable, options: OpenOp
     if len(dims) != len(tensor.layout.shape):
         raise ValueError(f"{tensor.name!r} has {len(tensor.layout.shape)} dimensions")
     attrs = tensor.attrs if variable.attrs is None else dict(from_json(variable.attrs))
-    return replace(tensor, name=name, dims=dims, attrs=attrs)
+    return tensor._replace(name=name, dims=dims, attrs=attrs)
 
 
 def _rename_dims(container: Container, requested: Names) -> Container:
@@ -177,7 +178,7 @@ def _rename_dims(container: Container, requested: Names) -> Container:
 
     def rename(tensor: Tensor, name: str) -> Tensor:
         dims = tuple(names.get(dim, dim) for dim in tensor.dims)
-        return replace(tensor, name=name, dims=dims_by_variable.get(name, dims))
+        return tensor._replace(name=name, dims=dims_by_variable.get(name, dims))
 
     tensors = tuple(rename(tensor, tensor.name) for tensor in container.tensors)
     # An index coordinate has the name of its dimension.
@@ -189,23 +190,6 @@ def _rename_dims(container: Container, requested: Names) -> Container:
     except ValueError as error:
         raise ValueError(f"dims={shorten(requested)} does not fit: {error}") from None
     return replace(container, tensors=tensors, coordinates=coordinates)
-
-
-def _check_variables(
-    container: Container,
-    variables: Sequence[Tensor],
-    embedded: EmbeddedMetadata,
-    options: OpenOptions,
-) -> None:
-    if any(tensor.dims == (tensor.name,) for tensor in variables):
-        raise ValueError("a variable has the name of its dimension and is not a coordinate")
-    # Formats of one tensor name it by the options. Only other formats set the encoding of the file.
-    names = [tensor.name for tensor in container.tensors]
-    is_nameless = names == [options.name] and not container.encoding
-    if is_nameless and not variables:
-        raise ValueError("the only tensor of the file is a coordinate")
-    if is_nameless and set(embedded.tensors) - {_DEFAULT_NAME}:
-        raise ValueError(f"the only tensor of the file is not {min(embedded.tensors)!r}")
 
 
 def _check_names(tensors: Sequence[Tensor]) -> None:

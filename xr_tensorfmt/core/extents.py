@@ -17,6 +17,8 @@ Integers = NDArray[np.int64]
 
 # Length of a range in bytes from which slicing is as fast as fancy indexing.
 _LONG_PIECE = 1 << 14
+# Mean length of ranges below which indices are faster than slices.
+_SHORT_PIECE = 128
 # Bytes of short ranges to gather at a time. More would need new pages, which cost more than copies.
 _BATCH_BYTES = 1 << 18
 
@@ -144,6 +146,15 @@ class Extents:
                 out[first * length :][: part.size] = part
             return
         stop = 0
+        if out.size < _SHORT_PIECE * starts.size:
+            for first in range(0, starts.size, 1 << 14):
+                begins = starts[first : first + (1 << 14)]
+                lengths = self.lengths[first : first + (1 << 14)]
+                shifts = np.repeat(begins - np.cumsum(lengths) + lengths, lengths)
+                part = window.take(np.arange(shifts.size) + shifts)
+                out[stop : stop + part.size] = part
+                stop += part.size
+            return
         for start, size in zip(starts.tolist(), self.lengths.tolist(), strict=True):
             out[stop : stop + size] = window[start : start + size]
             stop += size

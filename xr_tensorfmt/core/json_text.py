@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 from json import JSONDecodeError, loads
 from typing import Any
 
@@ -21,7 +22,6 @@ MAX_VALUES = 4 << 20
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _MARKS = ",:[{"
-_NESTED = frozenset({dict, list})
 _TOO_DEEP = f"lists or objects that are nested deeper than {MAX_NESTED} levels"
 
 
@@ -37,11 +37,12 @@ def parse_json(text: str) -> Any:
         if count > MAX_VALUES:
             raise RefusedJSONError(f"{count} values, more than {MAX_VALUES}")
     try:
-        value = loads(text, object_pairs_hook=reject_repeated)
+        value = loads(text)
+        # If a key is repeated, only the last one is left. Strings may have colons, too.
+        if _count_members(value) != text.count(":"):
+            value = loads(text, object_pairs_hook=reject_repeated)
     except RecursionError:
         raise RefusedJSONError(_TOO_DEEP) from None
-    if isinstance(value, dict | list) and _is_too_deep(value):
-        raise RefusedJSONError(_TOO_DEEP)
     return value
 
 
@@ -54,15 +55,19 @@ def reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _is_too_deep(value: Any) -> bool:
-    """Return whether a value is nested too deep, without recursion."""
-    level = [value]
-    for _ in range(MAX_NESTED + 1):
-        parents = (v.values() if type(v) is dict else v for v in level)
-        level = [child for parent in parents for child in parent if type(child) in _NESTED]
-        if not level:
-            return False
-    return True
+def _count_members(value: Any) -> int:
+    """Count the members of all objects. Raise RefusedJSONError if values are nested too deep."""
+    count, level = 0, [value]
+    for _ in range(MAX_NESTED + 2):
+        types = set(map(type, level))
+        objects = [child for child in level if type(child) is dict] if dict in types else []
+        lists = [child for child in level if type(child) is list] if list in types else []
+        if not objects and not lists:
+            return count
+        count += sum(map(len, objects))
+        values = chain.from_iterable(map(dict.values, objects))
+        level = [*values, *chain.from_iterable(lists)]
+    raise RefusedJSONError(_TOO_DEEP)
 
 
 def read_json(

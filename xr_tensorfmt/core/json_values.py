@@ -19,9 +19,6 @@ DTYPE_TAG = "__numpy__"
 MAX_LEVELS = 32
 """Limit on nested lists and dicts in an attribute. dask allows less than 100."""
 
-MAX_INTEGER_BITS = 14_284
-"""Limit on an integer. Python parses at most 4300 decimal digits by default."""
-
 _DTYPE_KINDS = "biufcmMS"
 _DTYPE_NAME = re.compile(r"[<>|]([biufcSU]\d{1,8}|[mM]8(\[\w{1,8}\])?)|\|O|T")
 # Every string of a numpy array takes the memory of the longest one, so short JSON could require a
@@ -35,11 +32,6 @@ def to_json(value: Any, subject: str, level: int = 0) -> Any:
         raise TypeError(f"{subject} is nested deeper than {MAX_LEVELS} levels; flatten it")
     if isinstance(value, np.ndarray | np.generic | complex) and not isinstance(value, str):
         return {DTYPE_TAG: array_to_json(np.asanyarray(value), subject)}
-    if isinstance(value, int) and value.bit_length() > MAX_INTEGER_BITS:
-        raise TypeError(
-            f"{subject} contains an integer of {value.bit_length()} bits, expected at most "
-            f"{MAX_INTEGER_BITS}; convert it to a str such as hex(...)"
-        )
     if isinstance(value, int | float | None):
         return value
     if isinstance(value, str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -29,17 +29,25 @@ class UnrepresentableValueError(ValueError):
 
 
 class Layout(ABC):
-    """The byte ranges and encoding of the values of a tensor, immutable and picklable."""
+    """The byte ranges and encoding of the values of a tensor, immutable and picklable.
 
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes."""
+    Attributes
+    ----------
+    shape : tuple of int
+        Lengths of the axes.
+    dtype : numpy.dtype
+        dtype of the values, in native byte order.
+    """
 
-    @property
-    @abstractmethod
-    def dtype(self) -> np.dtype[Any]:
-        """dtype of the values, in native byte order."""
+    if TYPE_CHECKING:  # a subclass has fields or properties
+
+        @property
+        @abstractmethod
+        def shape(self) -> tuple[int, ...]: ...  # noqa: D102
+
+        @property
+        @abstractmethod
+        def dtype(self) -> np.dtype[Any]: ...  # noqa: D102
 
     @abstractmethod
     def locate(self, selection: Selection) -> Extents:

@@ -28,6 +28,8 @@ PACKING = (*_SCALES, *_FILL_VALUES, "_Unsigned")
 VALUE_KEYS = frozenset({"dtype", "units", "calendar", *PACKING})
 """Keys of an encoding that change how values are stored."""
 
+_TIMES = "mMO"  # objects may be times of cftime
+
 _USED = VALUE_KEYS - {"dtype"} | {"coordinates"}
 """Keys of an encoding that become attributes."""
 
@@ -81,31 +83,27 @@ def encode(
         if _needs_encoding(variable, dtypes)
     }
     encoded: Any = conventions.cf_encoder(prepared, {})[0] if prepared else {}
-    return {
-        name: _finish(name, variable, encoded[name], cast) if name in encoded else variable
-        for name, variable in variables.items()
-    }
+    finished = {name: _finish(name, variables[name], encoded[name], cast) for name in encoded}
+    return {**variables, **finished}
 
 
 def _needs_encoding(variable: Variable, dtypes: Collection[str]) -> bool:
-    encoding = variable.encoding
-    if not isinstance(variable.dtype, np.dtype):
+    encoding, dtype = variable.encoding, variable.dtype
+    if not isinstance(dtype, np.dtype):
         return False
-    if variable.dtype.kind == "b":
+    if dtype.kind == "b":
         is_requested = _is_numeric(encoding.get("dtype"))
         return "bool" not in dtypes and "int8" in dtypes and not is_requested
-    return _is_time(variable) or any(k in _USED and encoding[k] is not None for k in encoding)
-
-
-def _is_time(variable: Variable) -> bool:
-    return variable.dtype.kind in "mMO"  # objects may be times of cftime
+    if dtype.kind in _TIMES:
+        return True
+    return bool(encoding) and any(k in _USED and encoding[k] is not None for k in encoding)
 
 
 def _prepare(variable: Variable) -> Variable:
     """Return a copy for xarray, which converts only times to the dtype in the encoding."""
     encoding = {key: value for key, value in variable.encoding.items() if value is not None}
     dtype = encoding.pop("dtype", None)
-    if _is_time(variable) and _is_numeric(dtype):
+    if variable.dtype.kind in _TIMES and _is_numeric(dtype):
         # xarray does not notice that a short integer overflows.
         encoding["dtype"] = np.dtype(np.int64 if np.dtype(dtype).kind in "iu" else dtype)
     if encoding.pop("_Unsigned", None) is not None:
@@ -154,7 +152,7 @@ def _finish(name: str, original: Variable, encoded: Variable, cast: Cast) -> Var
     if original.encoding.get("_Unsigned") is not None and _is_numeric(dtype):
         dtype = np.dtype(f"u{np.dtype(dtype).itemsize}")
     is_integer = _is_numeric(dtype) and np.dtype(dtype).kind in "iu"
-    is_computed = encoded.dtype.kind == "f" or (encoded.dtype.kind == "i" and _is_time(original))
+    is_computed = encoded.dtype.kind in ("fi" if original.dtype.kind in _TIMES else "f")
     is_packed = is_computed and _is_numeric(dtype) and (is_integer or is_scaled)
     if is_packed and np.dtype(dtype) != encoded.dtype:
         attrs = encoded.attrs

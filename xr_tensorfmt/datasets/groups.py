@@ -112,7 +112,7 @@ class _Scope:
             short_names = {dim: f"{short}_" for dim, short in short_names.items()}
         self.names.update((short, dim) for dim, short in short_names.items())
         dims = (short_names.get(dim) or self.reserve_short_name(dim) for dim in tensor.dims)
-        return replace(tensor, name=name, dims=tuple(dims))
+        return tensor._replace(name=name, dims=tuple(dims))
 
     def rename_coordinate(self, tensor: Tensor) -> Tensor:
         """Rename a coordinate. An index coordinate keeps the name of its dimension."""

@@ -44,5 +44,6 @@ def find_long_attributes(variables: Mapping[Any, Any]) -> list[Any]:
 
 def restore_long_attributes(ds: Dataset) -> Dataset:
     """Return a Dataset whose coordinates of `build_long_attributes` are attributes again."""
-    attrs = {name: ds[name].variable[...].item() for name in find_long_attributes(ds.variables)}
+    long = find_long_attributes(ds.coords.variables)
+    attrs = {name: ds[name].variable[...].item() for name in long}
     return ds.drop_vars(list(attrs)).assign_attrs(attrs) if attrs else ds

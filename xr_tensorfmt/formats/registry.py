@@ -78,6 +78,8 @@ def _load_plugin(plugin: Any, loaded: Collection[str]) -> Format:
     file_format: Format = plugin()
     if file_format.name in loaded:
         raise ValueError(f"name is {file_format.name!r}, which another format has")
+    if b"" in file_format.magics:
+        raise ValueError("magics has an empty magic number, which all files begin with")
     len(file_format.find_suffix("a"))  # raises here what it would raise at each opening
     return file_format
 
@@ -98,8 +100,8 @@ def find_format(name: str) -> Format:
 
 def find_format_by_suffix(path: str) -> Format | None:
     """Return the format with the longest suffix that a path ends with."""
-    file_format = max(load_formats(), key=lambda file_format: len(file_format.find_suffix(path)))
-    return file_format if file_format.find_suffix(path) else None
+    found = [(len(suffix), item) for item in load_formats() if (suffix := item.find_suffix(path))]
+    return max(found, key=lambda pair: pair[0])[1] if found else None
 
 
 def find_format_for_path(path: str, stores: Mapping[str, str] = MappingProxyType({})) -> Format:

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapp
 from dataclasses import KW_ONLY, dataclass
 from itertools import takewhile
 from math import prod
-from posixpath import basename, dirname
 from typing import Any
 from urllib.parse import unquote
 
@@ -47,15 +46,6 @@ class NotVirtualError(ValueError):
 
 
 @dataclass(frozen=True)
-class Node:
-    """A group: arrays that refer to a file, variables in memory, and attributes."""
-
-    arrays: Mapping[str, ManifestArray]
-    in_memory: Dataset
-    attrs: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class TensorFormatParser:
     """A VirtualiZarr parser for the files of all formats.
 
@@ -68,14 +58,10 @@ class TensorFormatParser:
         Only the variables of a group, as in `TensorFormatBackend.open_dataset`.
     skip_variables : iterable of str, optional
         Variables to drop, such as variables that cannot be virtual.
-    separator : str
-        Separator of name parts, for `group` and `nested`.
-    nested : bool
-        Whether parts of names become groups, for `virtualizarr.open_virtual_datatree`.
     chunk_bytes : int or str
         Approximate size of chunks in bytes, such as ``"8MiB"``. Chunks have equal sizes, so the
         length of a chunk is a divisor of the length of an axis.
-    format, name, dims, verify
+    separator, format, name, dims, verify
         As in `TensorFormatBackend.open_dataset`.
 
     Examples
@@ -97,7 +83,6 @@ class TensorFormatParser:
     skip_variables: Iterable[str] | None = None
     _: KW_ONLY
     separator: str = "."
-    nested: bool = False
     chunk_bytes: int | str = DEFAULT_CHUNK_BYTES
     format: str | None = None
     name: str = "tensor"
@@ -107,35 +92,33 @@ class TensorFormatParser:
     def __call__(self, url: str, registry: ObjectStoreRegistry[Any]) -> ManifestStore:
         """Parse the header of a file, and return a Zarr store that refers to the file."""
         options = dict(vars(self))
-        dropped, is_nested = options.pop("skip_variables"), options.pop("nested")
-        keywords = EngineKeywords(drop_variables=dropped, **options)
+        keywords = EngineKeywords(drop_variables=options.pop("skip_variables"), **options)
         # VirtualiZarr quotes local paths, but does not unquote them.
         url = unquote(url) if url.startswith("file:") else url
         store, path = registry.resolve(url)
         source, head = open_remote(Location(url, adapt_obstore(store), path))
         container = parse_file(HeaderReader(source, head), keywords)
-        root = groups.select_group(container, keywords.group, keywords.separator)
-        containers = {"/": root}
-        if is_nested:
-            containers = groups.split_groups(root, keywords.separator, is_tree=True)
-        nodes = {path: _build_node(source, keywords, group) for path, group in containers.items()}
-        return VirtualStore(nodes, registry)
+        container = groups.select_group(container, keywords.group, keywords.separator)
+        return _build_store(source, keywords, container, registry)
 
 
 def _find_file(tensor: Tensor, source: RemoteFile) -> RemoteFile:
     """Return the file with the values. Raise NotVirtualError if there is none."""
     if "/" in tensor.name or tensor.name in ("", ".", "..", "zarr.json"):
-        raise NotVirtualError(
-            "its name is invalid in Zarr; separator='/' converts a path to groups"
-        )
+        raise NotVirtualError("its name is invalid in Zarr")
     file = tensor.source or source
     if not isinstance(file, RemoteFile):
         raise NotVirtualError("its values are not in the file, but computed from it")
     return file
 
 
-def _build_node(source: RemoteFile, keywords: EngineKeywords, container: Container) -> Node:
-    """Build a Zarr group. Raise ValueError if a variable cannot be virtual."""
+def _build_store(
+    source: RemoteFile,
+    keywords: EngineKeywords,
+    container: Container,
+    registry: ObjectStoreRegistry[Any],
+) -> VirtualStore:
+    """Build a Zarr store. Raise ValueError if a variable cannot be virtual."""
     arrays: dict[str, ManifestArray] = {}
     in_memory: dict[str, Variable] = {}
     refused: dict[str, str] = {}
@@ -159,7 +142,8 @@ def _build_node(source: RemoteFile, keywords: EngineKeywords, container: Contain
             "engine='tensorfmt'"
         )
     attrs = _build_attrs(source, container, arrays.keys() | in_memory)
-    return Node(arrays, Dataset(coords=in_memory), attrs)
+    group = ManifestGroup(arrays=arrays, attributes=attrs)
+    return VirtualStore(group, registry, Dataset(coords=in_memory))
 
 
 def _load_variable(source: Source, tensor: Tensor) -> Variable:
@@ -191,33 +175,30 @@ def _build_attrs(source: Source, container: Container, names: Collection[str]) -
 
 
 class VirtualStore(ManifestStore):
-    """A `ManifestStore` of groups by path, with some variables in memory."""
+    """A `ManifestStore` with some variables in memory."""
 
-    def __init__(self, nodes: Mapping[str, Node], registry: ObjectStoreRegistry[Any]) -> None:
-        super().__init__(_build_group("/", nodes), registry=registry)
-        self._nodes, self._stores, self._in_memory = nodes, registry, MemoryStore()
-        keys = []
-        for path, node in nodes.items():
-            keys += [f"{path}/{name}/".lstrip("/") for name in node.in_memory.variables]
-            if node.in_memory.variables:
-                options: dict[str, Any] = {"zarr_format": 3, "consolidated": False}
-                node.in_memory.to_zarr(self._in_memory, group=path, mode="a", **options)
-        self._memory_keys = tuple(keys)
+    def __init__(
+        self, group: ManifestGroup, registry: ObjectStoreRegistry[Any], in_memory: Dataset
+    ) -> None:
+        super().__init__(group, registry=registry)
+        self._arrays, self._in_memory, self._memory_store = group.arrays, in_memory, MemoryStore()
+        options: dict[str, Any] = {"zarr_format": 3, "consolidated": False}
+        if in_memory.variables:
+            in_memory.to_zarr(self._memory_store, **options)
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         """Return metadata and chunks by key."""
-        if key.startswith(self._memory_keys):
-            return await self._in_memory.get(key, prototype, byte_range)
+        if key.partition("/")[0] in self._in_memory.variables:
+            return await self._memory_store.get(key, prototype, byte_range)
         return await super().get(key, prototype, byte_range)
 
     async def list_dir(self, prefix: str) -> AsyncGenerator[str, None]:
-        """Yield the names in a group."""
+        """Yield the names of variables."""
         async for name in super().list_dir(prefix):
             yield name
-        node = self._nodes.get(f"/{prefix.strip('/')}")
-        for variable in node.in_memory.variables if node else ():
+        for variable in () if prefix.strip("/") else self._in_memory.variables:
             yield str(variable)
 
     def to_virtual_dataset(
@@ -226,36 +207,16 @@ class VirtualStore(ManifestStore):
         loadable_variables: Iterable[str] | None = None,
         decode_times: bool | None = None,
     ) -> Dataset:
-        """Return the Dataset of the root. Variables in memory are loaded."""
-        node = self._nodes["/"]
+        """Return the Dataset. Variables in memory are loaded."""
         if loadable_variables is None:
-            dims = {name: array.metadata.dimension_names for name, array in node.arrays.items()}
+            dims = {name: array.metadata.dimension_names for name, array in self._arrays.items()}
             loadable_variables = [name for name in dims if dims[name] == (name,)]
-        loaded = [*loadable_variables, *map(str, node.in_memory.variables)]
+        loaded = [*loadable_variables, *map(str, self._in_memory.variables)]
         return super().to_virtual_dataset(group, loaded, decode_times)
 
-    def to_virtual_datatree(
-        self,
-        group: str = "",
-        *,
-        loadable_variables: Iterable[str] | None = None,
-        decode_times: bool | None = None,
-    ) -> DataTree:
-        """Return the tree of all groups, or of one group."""
-        datasets = {}
-        for path, node in self._nodes.items():
-            store = VirtualStore({"/": node}, self._stores)
-            datasets[path] = store.to_virtual_dataset("", loadable_variables, decode_times)
-        tree: Any = DataTree.from_dict(datasets)
-        return tree[f"/{group}"]  # type: ignore[no-any-return]
-
-
-def _build_group(path: str, nodes: Mapping[str, Node]) -> ManifestGroup:
-    """Build the group of a path, with its subgroups."""
-    children = [child for child in nodes if child != path and dirname(child) == path]
-    groups = {basename(child): _build_group(child, nodes) for child in children}
-    node = nodes[path]
-    return ManifestGroup(arrays=node.arrays, groups=groups, attributes=dict(node.attrs))
+    def to_virtual_datatree(self, *_: Any, **__: Any) -> DataTree:
+        """Raise an error, because VirtualiZarr would leave out variables in memory."""
+        raise NotImplementedError("files have no groups; use open_virtual_dataset")
 
 
 def _build_manifest_array(tensor: Tensor, url: str, target: int) -> ManifestArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -32,8 +33,8 @@ def build_exists_error(path: str) -> FileExistsError:
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL
 _MAX_NAME_BYTES = 255
-_PRIVATE_MODE = stat.S_IRUSR | stat.S_IWUSR
-_DEFAULT_MODE = 0o666
+LARGE_BYTES = 16 << 20
+REMOVAL = "xr_tensorfmt removes a replaced file"
 # Windows reports EINVAL if a file system has no hard links, such as exFAT.
 _NO_HARD_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP, EINVAL)
 
@@ -67,8 +68,7 @@ def check_writable(path: str) -> None:
     # Root may write to any file, but the mode shows the intention of the owner.
     is_protected = not mode & _WRITE_BITS
     try:
-        with open_descriptor(path, os.O_WRONLY):
-            pass
+        os.close(os.open(path, os.O_WRONLY))
     except OSError as error:  # others mean: there is none, or it is a directory
         is_protected |= error.errno in (EACCES, EPERM, EROFS)
     if is_protected:
@@ -120,12 +120,22 @@ def _flush(descriptor: int) -> None:
         os.fsync(descriptor)
 
 
+def _remove(path: str, size: int = 0) -> None:
+    """Remove a file if it exists: a large one in a thread, because 64 MiB take about 10 ms."""
+    if size >= LARGE_BYTES:
+        with suppress(RuntimeError):  # the process is ending, or has too many threads
+            threading.Thread(target=_remove, args=(path,), name=REMOVAL).start()
+            return
+    with suppress(OSError):
+        os.unlink(path)
+
+
 @dataclass(frozen=True, kw_only=True)
 class AtomicFile:
     """An unfinished file that replaces `target` when it is complete.
 
-    Its name is derived from `base`, or else from the target. Only the owner can read it if the
-    target exists or `base` is given.
+    Its name is derived from `base` if it is uploaded, or else from the target. Only the owner can
+    read it if it is uploaded or the target exists.
     """
 
     target: str
@@ -136,6 +146,9 @@ class AtomicFile:
 
     def begin(self) -> Self:
         """Create an unfinished file; raise OSError if the disk has too little free space."""
+        for thread in threading.enumerate():
+            if thread.name == REMOVAL:
+                thread.join()  # The disk needs the space of replaced files.
         file = replace(self, path=get_temporary_path(self.base or self.target))
         try:
             file.create()
@@ -146,8 +159,7 @@ class AtomicFile:
 
     def create(self) -> None:
         """Create the unfinished file at `path`."""
-        is_private = self.base or os.path.exists(self.target)
-        mode = _PRIVATE_MODE if is_private else _DEFAULT_MODE
+        mode = 0o600 if self.base or os.path.exists(self.target) else 0o666
         with self.explain_errors(), open_descriptor(self.path, _CREATE, mode) as descriptor:
             usage = shutil.disk_usage(os.path.dirname(self.path))
             if usage.total and usage.free < self.size:
@@ -160,10 +172,12 @@ class AtomicFile:
             write_batches(self.path, batches)
 
     def complete(self, pieces: Sequence[Piece]) -> None:
-        """Write the pieces, and flush the file to the disk."""
+        """Write the pieces, and flush the file to the disk unless it is uploaded."""
         with self.explain_errors(), open_descriptor(self.path) as descriptor:
             for piece in reversed(pieces):  # the header last
                 write_at(descriptor, memoryview(piece.data), piece.offset)
+            if self.base:
+                return
             os.fsync(descriptor)  # before the file is renamed, so it is never empty
             with suppress(OSError):  # the target is new, or the file system has no modes
                 self._copy_permissions(os.stat(self.target))
@@ -171,11 +185,10 @@ class AtomicFile:
     def _copy_permissions(self, status: os.stat_result) -> None:
         """Copy mode and group. Without the group, its rights are those of all others."""
         mode = stat.S_IMODE(status.st_mode)
-        if hasattr(os, "chown"):
-            try:
-                os.chown(self.path, -1, status.st_gid)
-            except OSError:
-                mode &= ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
+        try:
+            os.chown(self.path, -1, status.st_gid)
+        except (AttributeError, OSError):  # Windows has no groups
+            mode &= ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
         os.chmod(self.path, mode)
 
     @contextmanager
@@ -193,7 +206,7 @@ class AtomicFile:
     def publish(self) -> None:
         """Rename the complete file to the target."""
         if self.overwrite:
-            os.replace(self.path, self.target)
+            self._replace()
             return
         try:
             os.link(self.path, self.target)
@@ -206,6 +219,19 @@ class AtomicFile:
             os.rename(self.path, self.target)
         else:
             self.discard()
+
+    def _replace(self) -> None:
+        """Rename to the target. A large previous file keeps a name until a thread removes it."""
+        if self.size < LARGE_BYTES:
+            os.replace(self.path, self.target)
+            return
+        previous = get_temporary_path(self.target)
+        try:
+            with suppress(OSError):  # there is none, or the file system has no hard links
+                os.link(self.target, previous)
+            os.replace(self.path, self.target)
+        finally:
+            _remove(previous, self.size)
 
     def discard(self) -> bool:
         """Remove the unfinished file; return False if it does not exist or was renamed."""
@@ -250,11 +276,11 @@ class Replacement:
 
     def set_aside(self) -> None:
         """Rename the previous file if there is one."""
-        if not self.file.overwrite and os.path.lexists(self.file.target):
-            raise build_exists_error(self.file.target)
         if self.file.overwrite:
             with suppress(FileNotFoundError):
                 os.rename(self.file.target, self._kept)
+        elif os.path.lexists(self.file.target):
+            raise build_exists_error(self.file.target)
 
     def publish(self) -> None:
         """Let the new file appear."""
@@ -277,8 +303,7 @@ class Replacement:
 
     def forget(self) -> None:
         """Remove the previous file."""
-        with suppress(OSError):
-            os.unlink(self._kept)
+        _remove(self._kept, self.file.size)
 
 
 def publish(files: Sequence[AtomicFile]) -> None:

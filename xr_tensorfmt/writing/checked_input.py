@@ -269,6 +269,7 @@ def check_input(
     format: str,
     encoding: Mapping[Any, Any] | None = None,
     drop: Any = (),
+    file_name: str = "",
 ) -> CheckedInput:
     """Check a Dataset or DataArray that is written to any format."""
     dropped = _normalize_drop(drop)
@@ -289,7 +290,7 @@ def check_input(
         for name, variable in variables.items()
     }
     coords = {name: plain.pop(name) for name in list(plain) if name in coordinates}
-    return CheckedInput(path, format, plain, coords, dataset.attrs, resolved, dropped)
+    return CheckedInput(path, format, plain, coords, dataset.attrs, resolved, dropped, file_name)
 
 
 def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variable:
@@ -307,8 +308,7 @@ def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variabl
     encoding.update(requested)
     references = {key: encoding.pop(key) for key in cf.RELATED & encoding.keys()}
     merged.encoding = encoding
-    if references:
-        merged.attrs = {**references, **merged.attrs}
+    merged.attrs = {**references, **merged.attrs}
     return merged
 
 

@@ -45,11 +45,7 @@ class Conversion:
         preserved = stored == values if exact else np.isfinite(stored)
         if not preserved.all():  # an unusual case; these checks are slower
             same_nan = np.isnan(stored) == np.isnan(values)
-            if exact:
-                preserved |= np.isnan(stored) & same_nan
-            else:
-                preserved = _stays_finite(stored, values) & same_nan
-            self._check(values, preserved, dtype)
+            self._check(values, _is_preserved(values, stored, exact) & same_nan, dtype)
 
     def _check(self, values: Array, preserved: Any, dtype: np.dtype[Any]) -> None:
         """Raise ValueError if a value is not preserved. `dtype` is the dtype of the data."""

@@ -25,9 +25,8 @@ def encode_attrs(checked: CheckedInput, attrs: Mapping[Any, Any], owner: str) ->
     """Encode attributes. Raise ValueError if one is unsupported and not dropped."""
     encodable: dict[str, Any] = {}
     for name, value in attrs.items():
-        subject = f"the attribute {name!r} of {owner}"
         try:
-            encodable |= to_json({name: value}, subject)
+            encodable |= to_json({name: value}, f"the attribute {name!r} of {owner}")
         except TypeError as error:
             _raise_unless_dropped(checked, "attrs", error)
     return encodable
@@ -65,8 +64,7 @@ def _get_values(variable: Variable, subject: str) -> Array:
             f"{subject} has the pandas dtype {variable.dtype}, which JSON does not support; "
             "convert it with astype(...)"
         )
-    values: Array = variable.values
-    return values
+    return np.asarray(variable.values)
 
 
 def _raise_unless_dropped(checked: CheckedInput, part: DroppablePart, error: TypeError) -> None:

@@ -39,7 +39,6 @@ def resolve_encoding(
     for name, requested in items:
         if not isinstance(requested, Mapping):
             raise _build_form_error(encoding)
-        _check_keys(name, requested)
         if name in variables:
             by_name[name] = requested
         elif isinstance(name, str) and _WILDCARDS & set(name):
@@ -50,6 +49,7 @@ def resolve_encoding(
                 f"encoding= names {name!r}{suggest_pattern(name, variables)}, which is not one of "
                 f"the variables {shorten(', '.join(map(repr, variables)))}"
             )
+        _check_keys(name, requested)
     return by_pattern | by_name
 
 
@@ -93,10 +93,9 @@ def _get_dtype_category(dtype: Any) -> str | None:
     if name.startswith(("float", "bfloat", "fp")) or name in NICKNAMES:
         return _CATEGORIES["f"]
     try:
-        code = np.dtype(name).kind
+        return _CATEGORIES.get(np.dtype(name).kind, name)
     except TypeError:
         return None
-    return _CATEGORIES.get(code, name)
 
 
 def get_file_info(variable: Variable, format: str) -> Mapping[str, Any]:

@@ -287,6 +287,7 @@ def _find_positions(
             positions[dim] = _find_range(dim, requested, lengths[dim])
             continue
         found = _find_indices(checked, source, tensors, dim, requested)
+        found = np.where(found < 0, found + lengths[dim], found)
         order = np.argsort(found, kind="stable")
         ascending = found[order]
         bounds = np.concatenate([[-1], ascending, [lengths[dim]]])
@@ -347,9 +348,13 @@ def _find_indices(
 
 def _find_labels(path: str, dim: str, stored: Variable, labels: Variable) -> Integers:
     """Return the positions of labels in a file. Raise ValueError if one is not unique."""
-    index, all_labels = labels.to_index(), stored.to_index()
-    single = np.flatnonzero(~all_labels.duplicated(keep=False))
-    found = np.append(single, -1)[all_labels[single].get_indexer(index)]
+    index, candidates = labels.to_index(), np.arange(stored.size)
+    if stored.dtype.kind == "O":  # an index of all strings takes longer
+        requested = set(labels.values.tolist())
+        candidates = np.flatnonzero([label in requested for label in stored.values.tolist()])
+    near = stored[candidates].to_index()
+    single = ~near.duplicated(keep=False)
+    found = np.append(candidates[single], -1)[near[single].get_indexer(index)]
     is_wrong, problem = found < 0, f"do not occur once in {path}; select labels of the file"
     if not is_wrong.any():
         is_wrong, problem = index.duplicated(), "occur again in the region; select each label once"

@@ -179,8 +179,7 @@ def _find_orphans(
 
 
 def _remove(orphans: Sequence[Location]) -> None:
-    """Remove files or objects. Warn if some of them cannot be removed."""
-    remaining = []
+    """Remove files or objects. Warn if one of them cannot be removed."""
     for orphan in orphans:
         location = orphan.renew_after_fork()
         try:
@@ -188,9 +187,6 @@ def _remove(orphans: Sequence[Location]) -> None:
         except FileNotFoundError:
             pass
         except OSError as error:
-            remaining.append(f"{location.name} ({error.strerror or error})")
-    if remaining:
-        message = (
-            f"{', '.join(remaining)}: no file describes these elements any longer; remove them"
-        )
-        warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
+            reason = f"({error.strerror or error}): no file describes its elements any longer"
+            message = f"{location.name} {reason}; remove it"
+            warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())

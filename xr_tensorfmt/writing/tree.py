@@ -13,7 +13,6 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets.groups import GROUP_NAME_MARK, split_groups, unquote
 from xr_tensorfmt.datasets.long_attributes import restore_long_attributes
-from xr_tensorfmt.errors import did_you_mean, shorten
 
 _NO_VALUES = InMemory(np.zeros(()))
 
@@ -57,29 +56,17 @@ def flatten_encoding(tree: DataTree, separator: str, encoding: Any) -> Any:
     """Replace groups and paths, as in ``{"/layers/0": {"w": ...}}``, by keys of the file."""
     if not isinstance(encoding, Mapping):
         return encoding  # `resolve_encoding` raises the error
-    groups: dict[Any, dict[Any, str]] = {}
     keys: dict[Any, str] = {}
+    groups: set[Any] = set()
     for member in collect_members(tree, separator):
-        groups.setdefault(member.path, {})[member.name] = member.key
+        groups.add(member.path)
         keys |= {member.key: member.key, f"{member.path.rstrip('/')}/{member.name}": member.key}
     flat: dict[Any, Any] = {}
     for group, requested in encoding.items():
-        if str(group).startswith("/") and group not in keys | groups:
-            raise ValueError(
-                f"encoding= names {group!r}{did_you_mean(group, groups | keys)}, which is not a "
-                "group or a variable of the tree"
-            )
-        if group not in groups or not isinstance(requested, Mapping):
-            flat[keys.get(group, group)] = requested  # a variable or a pattern
-            continue
-        names = groups[group]
-        for name, options in requested.items():
-            if name not in names:
-                raise ValueError(
-                    f"encoding= names {name!r}{did_you_mean(name, names)} in the group {group!r}, "
-                    f"which has only {shorten(', '.join(map(repr, names)))}"
-                )
-            flat[names[name]] = options
+        named = {group: requested}  # a variable or a pattern
+        if group in groups and isinstance(requested, Mapping):
+            named = {f"{group.rstrip('/')}/{name}": item for name, item in requested.items()}
+        flat |= {keys.get(name, name): item for name, item in named.items()}
     return flat
 
 

@@ -30,10 +30,7 @@ from xr_tensorfmt.writing.atomic_file import (
     Replacement,
     build_exists_error,
     build_suffix,
-    open_descriptor,
-    write_at,
 )
-from xr_tensorfmt.writing.file_plan import Piece
 
 _logger = logging.getLogger(__name__)
 
@@ -64,12 +61,6 @@ class UploadedFile(AtomicFile):
     """A temporary file in a directory of all processes, uploaded when it is complete."""
 
     location: Location
-
-    def complete(self, pieces: Sequence[Piece]) -> None:
-        """Write the pieces."""
-        with self.explain_errors(), open_descriptor(self.path) as descriptor:
-            for piece in pieces:
-                write_at(descriptor, memoryview(piece.data), piece.offset)
 
     def publish(self) -> None:
         """Upload the file, and remove it."""

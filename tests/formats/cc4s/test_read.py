@@ -672,7 +672,7 @@ class TestText:
     def test_text_is_parsed_once(self) -> None:
         values = cf.make_values((50,))
         content = cf.format_text(values)
-        layout = text.Text((50,), is_complex=False, size=len(content))
+        layout = text.Text((50,), np.dtype(float), size=len(content))
         source = RecordingSource(content)
         read(layout, source, Selection((50,), (range(1),)))
         source.requests.clear()

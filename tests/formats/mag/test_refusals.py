@@ -164,7 +164,7 @@ REFUSED = {
     ),
     "rank of a descriptor": (
         make_snapshot(62, "B", 200),
-        "the rank of tensor descriptor 0 at byte 62: 200",
+        "the shape of tensor descriptor 0 at byte 86: truncated",
     ),
     "count": (make_snapshot(70, "<Q", 13), r"tensor descriptor 0 at byte 62: 13 elements of shape"),
     "reserved bytes": (make_snapshot(64, "<H", 1), "reserved bytes 0x1"),

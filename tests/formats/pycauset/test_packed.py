@@ -81,7 +81,7 @@ def make_blocks() -> Case:
         for (raw, layout, _), corner in zip(row, places, strict=True)
     )
     values = np.block([[value[2] for value in row] for row in parts])
-    return b"", BlockMatrix((5, 7), blocks), values
+    return b"", BlockMatrix((5, 7), values.dtype, blocks), values
 
 
 CASES: dict[str, Case] = {

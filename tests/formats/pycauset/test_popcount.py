@@ -19,8 +19,9 @@ from tests.recording import RecordingSource
 from tests.work import limit_calls
 from xr_tensorfmt import pycauset
 from xr_tensorfmt.datasets.lazy_array import find_undecoded_tensor
+from xr_tensorfmt.formats.pycauset.bit_counts import BitCounts
 from xr_tensorfmt.formats.pycauset.packed import Bits, Rows
-from xr_tensorfmt.pycauset import BitCounts, popcount
+from xr_tensorfmt.pycauset import popcount
 from xr_tensorfmt.sources.local import LocalFile
 
 RNG = np.random.default_rng(1)
@@ -93,14 +94,14 @@ def test_counts_along_each_dimension(file: tuple[Path, np.ndarray], options: dic
 
 @pytest.fixture
 def counts_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = pycauset._plan
+    count = pycauset.count_bits
 
     def check(*args: Any) -> Any:
-        planned = plan(*args)
-        assert planned is not None
-        return planned
+        counts = count(*args)
+        assert counts is not None
+        return counts
 
-    monkeypatch.setattr(pycauset, "_plan", check)
+    monkeypatch.setattr(pycauset, "count_bits", check)
 
 
 @pytest.mark.parametrize("key", SELECTIONS, ids=str)
@@ -177,7 +178,7 @@ def test_chunked_later_is_counted_packed(tmp_path: Path, counts_are_packed: None
 def test_tasks_of_dask_count_blocks_of_rows_and_pickle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts_are_packed: None
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.pycauset._TASK", 1000)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.bit_counts._TASK", 1000)
     (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
     array = open_tensor(tmp_path / "file", chunks={})
     rows = popcount(array, "col")
@@ -224,8 +225,8 @@ def test_row_counts_of_some_columns_read_only_their_words() -> None:
 def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
     order: int, limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.pycauset._CACHED_BYTES", limit)
-    monkeypatch.setattr("xr_tensorfmt.pycauset._TASK", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.bit_counts._CACHED_BYTES", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.bit_counts._TASK", limit)
     content, layout, values = make_causal(order)
     assert isinstance(layout, Bits)
     (tmp_path / "file").write_bytes(content)
@@ -245,7 +246,7 @@ def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
 def test_column_counts_of_more_rows_than_byte_can_count(
     rows: int, width: int, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.pycauset._TASK", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.bit_counts._TASK", limit)
     values = np.ones((rows, width), bool)
     values[::3, ::2] = False
     layout = Bits(Rows(rows, width, 1, 64, 0))

@@ -463,7 +463,7 @@ def test_requested_names_override_embedded_names(tmp_path: Path) -> None:
         (np.zeros((2, 2)), {"seed": -1}, r"seed=-1 is not an integer from 0 to 2\*\*64 - 1"),
         (np.zeros((2, 2)), {"seed": "x"}, "seed='x' is not an integer"),
         (np.eye(2), {"seed": 3, "region": {}}, "seed= is for new files, but region= writes to"),
-        (da.zeros((2**31, 2**31)), {}, "is too large to address; write a part"),
+        (da.zeros((2**31, 2**31), chunks=2**31), {}, "is too large to address; write a part"),
     ],
 )  # fmt: skip
 def test_unsupported_data_raise(

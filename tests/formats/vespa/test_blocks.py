@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -32,10 +33,11 @@ from xr_tensorfmt.sources.memory import Memory
 
 COUNT = 20_000
 RANDOM = np.random.default_rng(5)
+LENGTHS = cycle(RANDOM.integers(0, 45, 100_003).tolist())
 LABELS: dict[str, Callable[[int], bytes]] = {
     "one length": lambda i: b"doc%07d" % i,
     "numbered": lambda i: b"doc%d" % i,
-    "random": lambda i: b"x" * int(RANDOM.integers(0, 45)),
+    "random": lambda i: b"x" * next(LENGTHS),
     "rarely very long": lambda i: b"y" * (3000 if i % 997 == 996 else 7),
     "empty": lambda i: b"",
     "long from the middle on": lambda i: b"z" * (5 if i < COUNT // 2 else 200),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import xarray as xr
 
 from xr_tensorfmt import vespa
+from xr_tensorfmt.formats.vespa import feeds
 
 PREFIX = "id:shop:user::"
 IDS: dict[str, Any] = {"field": "vector", "dim": "user", "prefix": PREFIX}
@@ -21,7 +23,8 @@ IDS: dict[str, Any] = {"field": "vector", "dim": "user", "prefix": PREFIX}
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vespa, "BATCH_DOCUMENTS", 3)
+    monkeypatch.setattr(feeds, "BATCH_DOCUMENTS", 3)
+    monkeypatch.setattr(feeds, "LINES", 3)
 
 
 def make_users(count: int = 8, dtype: str = "float32") -> xr.DataArray:
@@ -152,6 +155,18 @@ def test_wrong_compressed_feed_raises(content: bytes, message: str, tmp_path: Pa
     path = tmp_path / "feed.jsonl.gz"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"feed.jsonl.gz: {message}"):
+        vespa.from_jsonl(path, **IDS)
+
+
+@pytest.mark.parametrize("suffix", [".bz2", ".xz", ".lzma", ".zip"])
+@pytest.mark.parametrize("text", ["{}\n", " [\n{}]", "id"])
+def test_text_with_the_suffix_of_a_codec_raises(suffix: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_text(text)
+    reason = rf"it is not compressed by \w+; omit {suffix}"
+    if text == "id":
+        reason = "the decompression fails after line 0"
+    with pytest.raises(ValueError, match=f"^{path}: {reason}"):
         vespa.from_jsonl(path, **IDS)
 
 
@@ -520,3 +535,72 @@ def test_progress_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     shown = capsys.readouterr().err
     assert "8/8" in shown
     assert "8 lines" in shown
+
+
+TENSOR = '{"type": "tensor<float>(x[2])", "values": "%s"}'
+GOOD = '{"put": "id:%s", "fields": {"title": "ü", "v": ' + TENSOR + "}}"
+ODD = {
+    "numbers": GOOD.replace('"%s"}', "[5, 6]}") % 9,
+    "small letters": GOOD % (9, "3f80000040a00000"),
+    "no field": '{"put": "id:9", "fields": {"title": 1}}',
+    "null": '{"put": "id:9", "fields": {"v": null}}',
+    "spaces": (GOOD % (9, "3F80000040A00000")).replace(" ", "  "),
+    "another order": '{"fields": {"v": {"values": "3F80000040A00000"}}, "put": "id:9"}',
+    "update": '{"update": "id:9", "fields": {"v": {"assign": "3F80000040A00000"}}}',
+    "escaped id": GOOD % ("\\u0061\\n", "3F80000040A00000"),
+    "two in a line": f"[{GOOD % (8, '3F80000040A00000')}, {GOOD % (9, '3F80000040A00000')}]",
+    "two without brackets": f"{GOOD % (8, '3F80000040A00000')}, {GOOD % (9, '-')}",
+    "repeated key": (GOOD % (9, "3F80000040A00000")).replace("}}", ', "values": ""}}'),
+    "of a copy": (GOOD % (9, "")).replace('"title": "ü"', '"a": {"v": {"type": '
+                  '"tensor<float>(x[2])", "values": "3F80000040A00000"}}'),
+    "cut": (GOOD % (9, "3F80000040A00000"))[:-3],
+    "too long": GOOD % (9, "3F80000040A0000000"),
+    "no digits": GOOD % (9, "3F80000040A0000G"),
+    "id again": GOOD % (2, "3F80000040A00000"),
+    "other prefix": (GOOD % (9, "3F80000040A00000")).replace("id:9", "ib:9"),
+    "id is a number": (GOOD % (9, "3F80000040A00000")).replace('"id:9"', "9"),
+    "remove": '{"remove": "id:9"}',
+    "other type": (GOOD % (9, "3F80000040A00000")).replace("<float>", "<int8>"),
+    "blank": "",
+    "deep": "[" * 10000,
+}  # fmt: skip
+
+
+def open_feed(source: Any) -> tuple[Any, str]:
+    """Return the tensor or the error of a feed, and its warning."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            result: Any = vespa.from_jsonl(source, field="v", prefix="id:").tensor
+        except ValueError as error:
+            result = str(error)
+    name = str(source) if isinstance(source, Path) else "<Vespa feed>"
+    text = " ".join(str(warning.message) for warning in caught).replace(name, "F")
+    return (result.replace(name, "F") if isinstance(result, str) else result), text
+
+
+@pytest.mark.parametrize("first", ["digits", "numbers"])
+@pytest.mark.parametrize("odd", ODD)
+def test_documents_are_equal_line_by_line(odd: str, first: str, tmp_path: Path) -> None:
+    """Lines of bytes that are like the first one are read at once, lines of str are not."""
+    lines = [GOOD % (n, f"3F80000040{n}00000") for n in range(7)]
+    lines.insert(4, ODD[odd])
+    if first == "numbers":
+        lines.insert(0, GOOD.replace('"%s"}', "[5, 6]}") % 7)
+    (tmp_path / "feed.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    result, warned = open_feed(tmp_path / "feed.jsonl")
+    expected, expected_warning = open_feed(lines)
+    assert warned == expected_warning
+    if isinstance(expected, str):
+        assert result == expected
+    else:
+        xr.testing.assert_identical(result, expected)
+
+
+@pytest.mark.store
+def test_missing_feed_is_named_without_its_query(http: Any) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        vespa.from_jsonl(f"{http.url}/a.jsonl?secret=1", **IDS)
+    assert str(caught.value) == f"[Errno 2] no such feed: '{http.url}/a.jsonl?...'"
+    with pytest.raises(FileNotFoundError, match=r"no such feed: .*missing.jsonl"):
+        vespa.from_jsonl("missing.jsonl", **IDS)

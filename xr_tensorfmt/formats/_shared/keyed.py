@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
-from itertools import repeat
+from dataclasses import dataclass, replace
 from math import prod
-from operator import add
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
@@ -25,49 +23,32 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import file_order
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
-_BYTE = Plain(np.dtype(np.uint8))
+Shapes = dict[tuple[str, int], tuple[tuple[int, ...], int]]
+"""Results of `parse_shape` by ``repr(shape)`` and element: a model has few. `True` is not `1`."""
+
+BYTE = Plain(np.dtype(np.uint8))
 _DIM_SUFFIXES = tuple(f"_dim_{axis}" for axis in range(MAX_DIMENSIONS))
 
 
-@dataclass
-class StoredTensors:
-    """The tensors of a file by key. Opening omits the `unsupported` ones, which are bytes."""
+@dataclass(frozen=True)
+class Undecodable(Dense):
+    """The bytes of a tensor that is not supported. Opening omits it."""
 
-    path: str
-    layouts: dict[str, Any] = field(default_factory=dict)
-    unsupported: dict[str, TensorFormatError] = field(default_factory=dict)
-    sources: dict[str, Source] = field(default_factory=dict)  # unless it is the opened file
-    _shapes: dict[tuple[str, int], tuple[tuple[int, ...], int]] = field(default_factory=dict)
+    error: TensorFormatError
 
-    def add(self, key: str, layout: Layout, source: Source | None = None) -> None:
-        """Add a tensor. Raise TensorFormatError if its key is repeated."""
-        if key in self.layouts:
-            raise _build_key_error(self.path, f"{key!a} twice")
-        self.layouts[key] = layout
-        if source is not None:
-            self.sources[key] = source
 
-    def add_unsupported(self, key: str, offset: int, nbytes: int, error: TensorFormatError) -> None:
-        """Add a tensor whose bytes cannot be decoded."""
-        self.add(key, Dense((nbytes,), _BYTE, offset))
-        self.unsupported[key] = error
-
-    def parse(
-        self, document: Fields, key: str, shape: object, element: Element, offset: int
-    ) -> int:
-        """Add a tensor of a JSON document, and return its bytes, or raise TensorFormatError."""
-        kind = repr(shape), id(element)  # a model has few, and `True` is not `1`
-        shape_and_size = self._shapes.get(kind)
-        if shape_and_size is None:
-            if not isinstance(shape, list) or not all(map(is_count, shape)):
-                field, actual = f"the shape of {key!r}", shorten(repr(shape))
-                raise document.error(field, actual, "a list of lengths")
-            item = element.stored.itemsize
-            check_size(document.path, shape, item, document.offset or 0, repr(key))
-            shape_and_size = self._shapes[kind] = tuple(shape), item * prod(shape)
-        lengths, nbytes = shape_and_size
-        self.layouts[key] = Dense(lengths, element, offset)
-        return nbytes
+def parse_shape(
+    document: Fields, key: str, shape: object, element: Element, shapes: Shapes
+) -> tuple[tuple[int, ...], int]:
+    """Return the shape and bytes of a tensor of a JSON document, or raise TensorFormatError."""
+    kind = repr(shape), id(element)
+    if kind not in shapes:
+        if not isinstance(shape, list) or not all(map(is_count, shape)):
+            raise build_error(document, "the shape", key, shape, "a list of lengths")
+        item = element.stored.itemsize
+        check_size(document.path, shape, item, document.offset or 0, repr(key))
+        shapes[kind] = tuple(shape), item * prod(shape)
+    return shapes[kind]
 
 
 def is_count(value: object) -> TypeGuard[int]:
@@ -81,24 +62,32 @@ def _check_keys(path: str, keys: Iterable[str]) -> None:
         "".join(keys).encode()
     except UnicodeEncodeError as error:
         character = error.object[error.start]
-        raise _build_key_error(path, ascii(next(x for x in keys if character in x))) from None
+        raise build_key_error(path, ascii(next(x for x in keys if character in x))) from None
 
 
-def _build_key_error(path: str, actual: str) -> TensorFormatError:
+def build_error(
+    document: Fields, field: str, key: str, actual: object, expected: str
+) -> TensorFormatError:
+    """Create an error about a tensor of a JSON document."""
+    return document.error(f"{field} of {key!r}", shorten(repr(actual)), expected)
+
+
+def build_key_error(path: str, actual: str) -> TensorFormatError:
+    """Create an error about a key."""
     expected = "different strings that UTF-8 can encode"
     return TensorFormatError(path, "the key", actual, expected, "the header is corrupt")
 
 
 def get_default_dims(key: str, rank: int, keys: AbstractSet[str]) -> tuple[str, ...]:
     """Return names for the dimensions of a tensor that differ from all keys."""
-    names = tuple(map(add, repeat(key, rank), _DIM_SUFFIXES))
+    names = tuple([key + suffix for suffix in _DIM_SUFFIXES[:rank]])
     while keys and not keys.isdisjoint(names):
         names = tuple(f"{name}_" if name in keys else name for name in names)
     return names
 
 
-def _name_dims(requested: Names, layouts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the dimension names of each tensor: the user's if given, otherwise the defaults."""
+def _name_dims(requested: Names, layouts: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the dimension names of each tensor: the user's if given, otherwise the defaults."""
     keys = layouts.keys()
     if isinstance(requested, Sequence) and len(keys) != 1:
         raise ValueError(
@@ -106,16 +95,17 @@ def _name_dims(requested: Names, layouts: Mapping[str, Any]) -> Iterator[tuple[s
             f"{len(keys)}; pass a mapping of keys to dimension names"
         )
     similar_keys = {key for key in keys if "_dim_" in key}
-    for key, layout in layouts.items():
-        dims = get_default_dims(key, len(layout.shape), similar_keys)
-        if requested is not None:
-            dims = name_dims(requested, key, dims)
-            if clash := keys & {*dims}:
-                raise ValueError(
-                    f"dims={requested!r} gives a dimension of {key!r} the name of the "
-                    f"variable {min(clash)!r}; choose another"
-                )
-        yield dims
+    names = [get_default_dims(x, len(y.shape), similar_keys) for x, y in layouts.items()]
+    if requested is None:
+        return names
+    names = [name_dims(requested, key, dims) for key, dims in zip(keys, names, strict=True)]
+    for key, dims in zip(keys, names, strict=True):
+        if clash := keys & {*dims}:
+            raise ValueError(
+                f"dims={requested!r} gives a dimension of {key!r} the name of the "
+                f"variable {min(clash)!r}; choose another"
+            )
+    return names
 
 
 def build_tensor(
@@ -129,13 +119,8 @@ def build_tensor(
     # Asking whether it is another class takes longer, because layouts have an abstract class.
     stored: Any = layout if isinstance(layout, Dense) else file_order(layout)[0]
     element: Element = stored.element
-    encoding = {
-        **file_info,
-        "key": key,
-        "offset": stored.offset,
-        "order": "C" if stored is layout else "F",
-        "dtype": element.name,
-    }
+    order = "C" if stored is layout else "F"
+    encoding = dict(file_info, key=key, offset=stored.offset, order=order, dtype=element.name)
     if source is not None:
         encoding["file"] = source.file_name
     encodings = {"tensorfmt": encoding, "dtype": element.encoding}
@@ -144,16 +129,21 @@ def build_tensor(
 
 def build_container(
     options: OpenOptions,
-    tensors: StoredTensors,
+    path: str,
+    layouts: Mapping[str, Any],
     file_info: Mapping[str, Any],
     metadata: Mapping[str, Any] = MappingProxyType({}),
     findings: Iterable[Finding] = (),
+    sources: Mapping[str, Source | None] = MappingProxyType({}),
 ) -> Container:
-    """Build the container of a file with tensors under keys, and metadata."""
-    layouts, sources = tensors.layouts, tensors.sources
-    _check_keys(tensors.path, layouts)
-    if tensors.unsupported:
-        layouts = {x: layout for x, layout in layouts.items() if x not in tensors.unsupported}
+    """Build the container of a file with tensors under keys, and metadata.
+
+    The values of a tensor are in another file if `sources` has its key.
+    """
+    _check_keys(path, layouts)
+    omitted = {key: x.error for key, x in layouts.items() if type(x) is Undecodable}
+    if omitted:
+        layouts = {key: layout for key, layout in layouts.items() if key not in omitted}
     if not options.decode_floats:
         layouts = {x: replace(y, element=y.element.narrow) for x, y in layouts.items()}
     named = zip(layouts.items(), _name_dims(options.dims, layouts), strict=True)
@@ -162,6 +152,6 @@ def build_container(
         attrs={name: value for name, value in metadata.items() if name != EMBEDDED_KEY},
         encoding={"tensorfmt": file_info},
         findings=tuple(findings),
-        omitted=tensors.unsupported,
+        omitted=omitted,
         embedded=metadata.get(EMBEDDED_KEY),
     )

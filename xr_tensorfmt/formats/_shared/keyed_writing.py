@@ -43,12 +43,11 @@ def plan_variables(
     variables: Iterable[KeyedVariable], placed: PlacedTensors, offset: int
 ) -> tuple[PlannedVariable, ...]:
     """Plan the values of tensors if the first one is at an offset."""
-    planned = []
-    for variable, conversion in variables:
-        shape, element, start, _ = placed[conversion.name]
-        layout = Dense(shape, element, offset + start)
-        planned.append(PlannedVariable(variable, layout, conversion))
-    return tuple(planned)
+    starts = {key: offset + start for key, (_, _, start, _) in placed.items()}
+    return tuple(
+        PlannedVariable(variable, Dense(variable.shape, item.element, starts[item.name]), item)
+        for variable, item in variables
+    )
 
 
 Coordinates = dict[str, Variable]
@@ -67,21 +66,14 @@ def select_stored(
         has_dtype = get_dtype_name(coordinate.dtype) in elements or name in checked.encoding
         is_stored = has_dtype and (coordinate.size or empty)
         (stored if is_stored else embedded)[name] = coordinate
-    variables = [
-        (variable, _choose_conversion(checked, key, variable, elements))
-        for key, variable in stored.items()
-    ]
+    variables = []
+    for key, variable in stored.items():
+        conversion = checked.choose_conversion(key, variable, elements)
+        narrow = conversion.element.narrow
+        if narrow is not conversion.element and variable.dtype == narrow.dtype:
+            conversion = replace(conversion, element=narrow)  # the values are not converted
+        variables.append((variable, conversion))
     return variables, embedded
-
-
-def _choose_conversion(
-    checked: CheckedInput, key: str, variable: Variable, elements: Mapping[str, Element]
-) -> Conversion:
-    """Return the conversion. Values that have the stored dtype are not converted."""
-    conversion = checked.choose_conversion(key, variable, elements)
-    narrow = conversion.element.narrow
-    is_stored = narrow is not conversion.element and variable.dtype == narrow.dtype
-    return replace(conversion, element=narrow) if is_stored else conversion
 
 
 def embed_variables(
@@ -89,10 +81,11 @@ def embed_variables(
 ) -> EmbeddedMetadata:
     """Embed coordinates, and the attributes and dims of tensors if they are not the defaults."""
     keys = {conversion.name for _, conversion in variables}
+    similar_keys = {key for key in keys if "_dim_" in key}
     tensors = {}
     for variable, conversion in variables:
         key, dims = conversion.name, variable.dims
-        default_dims = get_default_dims(key, len(dims), keys)
+        default_dims = get_default_dims(key, len(dims), similar_keys)
         if variable.attrs or dims != default_dims:
             embedded = embed_variable(checked, key, variable)
             if embedded.attrs or embedded.dims != default_dims:

@@ -100,14 +100,12 @@ def plan_properties(
     """Return the files of dimension types, and the coordinates that they cannot hold."""
     others = dict(checked.coordinates)
     files: list[SiblingFile] = []
-    sizes: dict[Any, int] = {}
     defaults: dict[Any, set[str]] = defaultdict(set)
     for name, variable in checked.variables.items():
-        sizes |= variable.sizes
         for dim, default in zip(variable.dims, names[name], strict=True):
             defaults[dim].add(default)
     # The reader omits properties that have the name of a dimension.
-    candidates = {name: item for name, item in others.items() if name not in sizes}
+    candidates = {name: item for name, item in others.items() if name not in types}
     for dimension_type in dict.fromkeys(filter(None, types.values())):
         dims = [dim for dim in types if types[dim] == dimension_type]
         file = f"{dimension_type}{YAML}"
@@ -116,13 +114,10 @@ def plan_properties(
             continue
         prefixes = {dim: f"{next(iter(defaults[dim]))}_" for dim in dims}
         by_dim = {d: _get_properties(dimension_type, d, prefixes[d], candidates) for d in dims}
-        first = next((dim for dim in dims if by_dim[dim].indices), None)
+        packed = [item.pack() for item in by_dim.values()]
         # The reader labels all dimensions of the type and length.
-        if first is not None and all(
-            item.pack() == by_dim[first].pack() if sizes[dim] == sizes[first] else not item.indices
-            for dim, item in by_dim.items()
-        ):
-            files.append(_plan_file(checked.path, by_dim[first]))
+        if by_dim[dims[0]].indices and packed.count(packed[0]) == len(packed):
+            files.append(_plan_file(checked.path, by_dim[dims[0]]))
             for dim, item in by_dim.items():
                 for name in item.indices:
                     del others[f"{prefixes[dim]}{name}"]

@@ -40,20 +40,10 @@ _ELEMENTS_AT_ONCE = 1 << 20
 class Text(SearchedLayout):
     """A row-major array as text. The first read parses the whole text and keeps the values."""
 
-    lengths: tuple[int, ...]
-    is_complex: bool
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
     size: int
     _values: CachedValue[Array] = field(default_factory=CachedValue, repr=False, compare=False)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The lengths of the dimensions, in file order."""
-        return self.lengths
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float64 or complex128."""
-        return np.dtype(np.complex128 if self.is_complex else np.float64)
 
     def locate(self, selection: Selection) -> Extents:
         """Return the whole text, because lines have any width."""
@@ -77,13 +67,13 @@ class Text(SearchedLayout):
                 pieces.append(self._parse(raw[:end]))
             except ValueError:
                 raise self._build_value_error(source, raw[:end], stop - len(raw)) from None
-        values, expected = np.concatenate(pieces), prod(self.lengths)
+        values, expected = np.concatenate(pieces), prod(self.shape)
         if values.size != expected:
             raise TensorFormatError(
                 source.name,
                 field="the elements",
                 actual=f"{values.size} values",
-                expected=f"{expected} for a tensor of shape {self.lengths[::-1]}",
+                expected=f"{expected} for a tensor of shape {self.shape[::-1]}",
                 hint="the file is incomplete, or belongs to another YAML file; fetch both again",
                 offset=self.size if values.size < expected else 0,
             )
@@ -92,7 +82,7 @@ class Text(SearchedLayout):
     def _parse(self, raw: bytes) -> Array:
         """Parse lines; raise ValueError if one has no value."""
         words: Sequence[bytes] = raw.split()
-        if self.is_complex:
+        if self.dtype.kind == "c":
             words = [*chain.from_iterable(_COMPLEX.findall(raw))]
             if _COMPLEX.sub(b"", raw).strip():
                 raise ValueError
@@ -109,7 +99,7 @@ class Text(SearchedLayout):
             except ValueError:
                 break
             offset += len(line)
-        expected = "(re,im)" if self.is_complex else "a number"
+        expected = "(re,im)" if self.dtype.kind == "c" else "a number"
         return TensorFormatError(
             source.name,
             field="a line of the elements",
@@ -163,6 +153,8 @@ class Axis:
 class Blocks(Composite):
     """All elements of a tensor stored in blocks. Elements outside the blocks are zero."""
 
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
     inner: Layout  # the stored elements, block by block
     # The slowest axis comes first.
     axes: tuple[Axis, ...]
@@ -185,17 +177,8 @@ class Blocks(Composite):
         order = np.argsort(keys)
         offsets = (np.cumsum(sizes) - sizes)[order]
         inner = Dense((int(sizes.sum()),), element, 0)
-        return cls(inner, axes, keys[order], offsets, np.stack(strides[::-1])[:, order])
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the full tensor, slowest axis first."""
-        return tuple(axis.labels.size for axis in self.axes)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Data type of the stored elements."""
-        return self.inner.dtype
+        shape, ordered = tuple(axis.labels.size for axis in axes), np.stack(strides[::-1])[:, order]
+        return cls(shape, inner.dtype, inner, axes, keys[order], offsets, ordered)
 
     def split(self, selection: Selection) -> Iterator[Part]:
         """Yield the selected elements that are stored. Targets are flat positions."""

@@ -152,7 +152,7 @@ def convert_attrs(container: Container) -> Container:
         }
         if "unit" in attrs:
             attrs["unit"] = 1.0
-        tensors.append(replace(tensor, attrs=attrs))
+        tensors.append(tensor._replace(attrs=attrs))
     return replace(container, tensors=tuple(tensors))
 
 
@@ -286,7 +286,7 @@ def _build_layout(entry: TensorEntry, source: Source, blocks: Blocks | None) -> 
     layout: Layout = Dense(lengths, entry.element, 0)
     if is_text:
         end = End(source, source.size, "the elements")
-        layout = Text(lengths, entry.element.dtype.kind == "c", source.size)
+        layout = Text(lengths, entry.element.dtype, source.size)
     return layout if blocks is None else replace(blocks, inner=layout), end
 
 

@@ -14,7 +14,7 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
     """Check the padding of a file."""
     file: MagFile = container.parsed
     gaps, stop = [*file.gaps], file.data_start
-    for key, layout in sorted(file.tensors.layouts.items(), key=lambda item: item[1].offset):
+    for key, layout in sorted(file.layouts.items(), key=lambda item: item[1].offset):
         if layout.stop > layout.offset:
             field = f"the padding before the data of {key!r}"
             gaps.append(Gap(stop, layout.offset, field, file.fillers))

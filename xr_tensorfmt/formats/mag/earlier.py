@@ -26,10 +26,10 @@ from google_crc32c import value as crc32c
 
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.findings import Finding, Gap, finding_from_error
-from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
+from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats._shared.keyed import StoredTensors
+from xr_tensorfmt.formats._shared.keyed import build_key_error
 from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC, spec
 from xr_tensorfmt.formats.mag.spec import CORRUPT, FOREIGN, INCOMPLETE, MagFile, round_up
 
@@ -82,26 +82,28 @@ class TensorRecord:
     record_offset: int = 0
 
 
-def _build_tensors(
+def _build_layouts(
     reader: HeaderReader, records: Iterable[TensorRecord], dtypes: Sequence[str], base: int
-) -> StoredTensors:
-    """Return the tensors of records, given the names of dtypes and the origin of offsets."""
-    tensors = StoredTensors(reader.source.name)
+) -> dict[str, Dense]:
+    """Return the layouts of records, given the names of dtypes and the origin of offsets."""
+    path, layouts = reader.source.name, dict[str, Dense]()
     for record in records:
         key, shape, start = record.key, record.shape, record.record_offset
         if record.dtype >= len(dtypes):
             field, expected = f"the dtype of {key!r}", f"a number below {len(dtypes)}"
             raise reader.error(field, record.dtype, expected, CORRUPT, start)
         element = spec.LITTLE_ENDIAN[dtypes[record.dtype]]
-        check_size(tensors.path, shape, element.stored.itemsize, start, repr(key))
+        check_size(path, shape, element.stored.itemsize, start, repr(key))
         count, nbytes = prod(shape), prod(shape) * element.stored.itemsize
         # Elements in releases, padded bytes in earlier commits, bytes in the specification.
         if record.length not in (None, count, round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes):
             field = f"the length of {key!r}"
             expected = f"{count} elements or {nbytes} bytes for shape {shape}"
             raise reader.error(field, record.length, expected, CORRUPT, start)
-        tensors.add(key, Dense(shape, element, base + record.offset))
-    return tensors
+        if key in layouts:
+            raise build_key_error(path, f"{key!a} twice")
+        layouts[key] = Dense(shape, element, base + record.offset)
+    return layouts
 
 
 def _take_key(cursor: Cursor, length: int, record_name: str) -> str:
@@ -165,13 +167,13 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> MagFile:
     # An offset of 0 cannot be relative to the start of the file.
     is_relative = bool(records) and records[0].offset == 0
     base = round_up(stop, ARCHIVE_ALIGNMENT) if is_relative else 0
-    tensors = _build_tensors(reader, records, dtypes, base)
+    layouts = _build_layouts(reader, records, dtypes, base)
     # magnetron reserves up to this size.
-    layouts = tensors.layouts.values()
-    reserved = sum(round_up(layout.stop - layout.offset, ARCHIVE_ALIGNMENT) for layout in layouts)
+    sizes = [layout.stop - layout.offset for layout in layouts.values()]
+    reserved = sum(round_up(size, ARCHIVE_ALIGNMENT) for size in sizes)
     reserved += (len(layouts) + 1) * ARCHIVE_ALIGNMENT + len(metadata) * RESERVED_METADATA_BYTES
     file = MagFile(
-        "archive", version, tensors, stop, reader.source.size, metadata, {"checksum": checksum},
+        "archive", version, layouts, stop, reader.source.size, metadata, {"checksum": checksum},
         findings, end=stop + reserved, fillers=(0xFF, 0),
     )  # fmt: skip
     spec.check_placement(reader, file)
@@ -263,14 +265,14 @@ def read_stream(reader: HeaderReader) -> MagFile:
     records = [_read_stream_record(cursor, index) for index in range(count)]
     cursor.expect(b"TDAT")
     start, size = cursor.offset, reader.source.size
-    tensors, stop = _build_tensors(reader, records, spec.EARLY_ARCHIVE_DTYPES, 0), start
-    for key, layout in tensors.layouts.items():
-        tensors.layouts[key] = replace(layout, offset=stop)
-        stop = tensors.layouts[key].stop
+    layouts, stop = _build_layouts(reader, records, spec.EARLY_ARCHIVE_DTYPES, 0), start
+    for key, layout in layouts.items():
+        layouts[key] = replace(layout, offset=stop)
+        stop = layouts[key].stop
     if stop != size:
         expected = f"{stop - start} bytes for all tensors"
         raise reader.error("the data", f"{size - start} bytes", expected, INCOMPLETE, start)
-    return MagFile("stream", version, tensors, start, size)
+    return MagFile("stream", version, layouts, start, size)
 
 
 def _read_stream_record(cursor: Cursor, index: int) -> TensorRecord:
@@ -311,10 +313,10 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> MagFile:
     stop, size = cursor.offset, reader.source.size
     start = round_up(stop, alignment)
     records = [record for _, record in sorted(numbered, key=itemgetter(0))]
-    tensors = _build_tensors(reader, records, dtypes, start)
+    layouts = _build_layouts(reader, records, dtypes, start)
     file_info = {"checksum": checksum, "seconds_since_1970": seconds}
     gaps = (Gap(stop, start, "the padding before the data"),)
-    file = MagFile("snapshot", version, tensors, start, size, {}, file_info, findings, gaps)
+    file = MagFile("snapshot", version, layouts, start, size, {}, file_info, findings, gaps)
     spec.check_placement(reader, file, alignment)
     return file
 
@@ -339,9 +341,6 @@ def _read_descriptor(cursor: Cursor, keys: list[str], index: int) -> tuple[int, 
     """Return the index of the key in the pool, and the record."""
     start, record_name = cursor.offset, f"tensor descriptor {index}"
     rank, dtype, reserved, key, count, offset = cursor.unpack(_DESCRIPTOR, record_name)
-    if rank > MAX_DIMENSIONS:
-        expected = f"at most {MAX_DIMENSIONS} dimensions"
-        raise cursor.error(f"the rank of {record_name}", rank, expected, CORRUPT)
     shape = unpack(f"<{rank}Q", cursor.take(8 * rank, f"the shape of {record_name}"))
     if reserved or prod(shape) != count or key >= len(keys):
         actual = f"{count} elements of shape {shape}, reserved bytes {reserved:#x}, key {key}"

@@ -13,10 +13,10 @@ from struct import Struct
 from typing import Any, ClassVar, Self
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
+from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.findings import Finding, Gap
 from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.narrow_floats import build_elements
-from xr_tensorfmt.formats._shared.keyed import StoredTensors
 from xr_tensorfmt.formats.mag import MAGIC
 
 CORRUPT = "the header is corrupt"
@@ -55,7 +55,7 @@ class MagFile:
 
     container: str
     version: int
-    tensors: StoredTensors
+    layouts: Mapping[str, Dense]
     data_start: int
     data_stop: int
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -78,7 +78,7 @@ def check_placement(
     start, end = file.data_start, min(file.data_stop, reader.source.size)
     unreleased = f"{INCOMPLETE}, unless an unreleased version of magnetron wrote it"
     stop, previous = start, ""
-    for key, layout in sorted(file.tensors.layouts.items(), key=lambda item: item[1].offset):
+    for key, layout in sorted(file.layouts.items(), key=lambda item: item[1].offset):
         first, last = layout.offset, layout.stop
         field, actual = f"the data of {key!r}", f"bytes {first} to {last}"
         if not start <= first <= last <= end:

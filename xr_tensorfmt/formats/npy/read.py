@@ -21,7 +21,7 @@ from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats._shared.keyed import StoredTensors, build_container, build_tensor
+from xr_tensorfmt.formats._shared import keyed
 from xr_tensorfmt.formats._shared.zip_members import open_member, read_directory
 from xr_tensorfmt.formats.npy import MAGIC, SUFFIX, get_default_dims
 
@@ -62,7 +62,8 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     dims = name_dims(options.dims, options.name, get_default_dims(len(layout.shape)))
     # numpy.save can append arrays to an open file.
     end = End(reader.source, stop, "the first array")
-    return Container((build_tensor(options.name, dims, layout, {"format": "npy"}),), ends=(end,))
+    tensor = keyed.build_tensor(options.name, dims, layout, {"format": "npy"})
+    return Container((tensor,), ends=(end,))
 
 
 def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -72,25 +73,30 @@ def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     def read_one(member: ZipInfo) -> tuple[Layout, Source | None] | TensorFormatError:
         try:
             return _read_member(reader, member)
+        except UnsupportedMemberError as error:
+            return keyed.Undecodable((0,), keyed.BYTE, 0, error), None
         except TensorFormatError as error:
             return error
 
-    tensors, errors = StoredTensors(reader.source.name), []
+    path, errors = reader.source.name, []
+    layouts, sources = dict[str, Layout](), dict[str, Source | None]()
     for member, result in zip(members, reader.source.run(read_one, members), strict=True):
         key = member.filename.removesuffix(SUFFIX)
-        if isinstance(result, UnsupportedMemberError):
-            tensors.add_unsupported(key, 0, 0, result)
-        elif isinstance(result, TensorFormatError):
+        if isinstance(result, TensorFormatError):
             errors.append(result)
+        elif key in layouts:
+            raise keyed.build_key_error(path, f"{key!a} twice")
         else:
-            tensors.add(key, *result)
-    if errors and len(tensors.layouts) == len(tensors.unsupported):
+            layouts[key], sources[key] = result
+    if errors and all(isinstance(layout, keyed.Undecodable) for layout in layouts.values()):
         raise errors[0]
     findings = [
         replace(finding, message=f"{finding.message}; it is omitted")
         for finding in map(finding_from_error, errors)
     ]
-    container = build_container(options, tensors, {"format": "npz"}, findings=findings)
+    container = keyed.build_container(
+        options, path, layouts, {"format": "npz"}, findings=findings, sources=sources
+    )
     return replace(container, ends=(end,), parsed=members)
 
 

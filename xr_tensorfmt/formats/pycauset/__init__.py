@@ -7,6 +7,7 @@ Modules, in the order to read them:
 - `earlier_versions`: the headers of versions 1 and 2, and the zip
 - `packed`, `matrices`: the layouts
 - `read`, `write`, `check`: the format
+- `bit_counts`, `causal_sets`: calculations on opened matrices
 """
 
 from __future__ import annotations

@@ -26,16 +26,11 @@ from xr_tensorfmt.formats.pycauset.spec import Matrix
 class Diagonal(Composite):
     """Matrix, or its first row, with one nonzero diagonal from column `shift`, 1 if not stored."""
 
-    lengths: tuple[int, ...]
+    shape: tuple[int, ...]
     values: Dense | None = None
     shift: int = 0
 
     dtype = np.dtype(np.float64)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows and columns, or the length of a vector."""
-        return self.lengths
 
     def split(self, selection: Selection) -> Iterator[Part]:
         """Yield the selected part of the diagonal."""
@@ -43,7 +38,7 @@ class Diagonal(Composite):
         target = np.nonzero(rows + self.shift == columns)
         numbers = np.broadcast_to(rows, selection.shape)[target]
         if numbers.size:
-            stored = self.values or InMemory(np.broadcast_to(1.0, (min(self.lengths),)))
+            stored = self.values or InMemory(np.broadcast_to(1.0, (min(self.shape),)))
             yield Part(stored, Points(stored.shape, (numbers,)), target)
 
     @property
@@ -144,20 +139,11 @@ class ComplexPlanes(View):
 class BlockMatrix(Composite):
     """Matrix assembled from blocks in other files."""
 
-    lengths: tuple[int, int]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
     blocks: tuple[tuple[Source, Layout, tuple[int, int]], ...]  # with the first row and column
 
     layout_to_validate = None  # the check of PyCauset reads the stored elements of the blocks
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows and columns of all blocks together."""
-        return self.lengths
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Common dtype of the blocks."""
-        return np.result_type(*(layout.dtype for _, layout, _ in self.blocks))
 
     def split(self, selection: Selection) -> Iterator[Part]:
         """Yield the selected parts of blocks."""

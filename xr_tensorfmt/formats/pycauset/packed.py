@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,7 +30,7 @@ _SPARSE_BYTES = 512
 # Bytes of packed rows to write at a time. From 4 MiB on, numpy allocates large memory pages.
 _BATCH_BYTES = 4 << 20
 # Unpacked bytes of a triangle to copy at a time, to stay within a processor cache.
-_CACHED_BYTES = 1 << 20
+_CACHED_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
@@ -176,23 +177,25 @@ class Packed(WritableLayout):
         first, stop = int(columns[0]), int(columns[-1]) + 1
         is_complete = columns.size == stop - first
         if out is None or not is_complete:
-            out = np.empty((rows.size, stop - first), dtype=self.dtype)
+            # Memory pages of zeros that are not written to take no time.
+            out = np.zeros((rows.size, stop - first), dtype=self.dtype)
+        elif self.rows.is_triangle:
+            out[...] = 0
         pieces = self.find_pieces(selection)
-        out[len(pieces) :] = 0
         if len(pieces):
-            self._fill(out[: len(pieces)], packed, pieces.packed_starts, pieces.lead)
+            self._fill(out[: len(pieces)], packed, pieces)
         return out if is_complete else out.take(columns - first, axis=1)
 
-    def _fill(self, values: Array, packed: Bytes, positions: Integers, leads: Integers) -> None:
-        """Set the stored elements of rows."""
+    def _fill(self, values: Array, packed: Bytes, pieces: Pieces) -> None:
+        """Set the stored elements of rows. The others are 0."""
         stored, width = self.element.stored, values.shape[1]
+        starts, leads = pieces.packed_starts, pieces.lead
         if not leads[-1]:  # the leads ascend, so all of them are 0
-            raw = gather_uniform(packed, positions, width * stored.itemsize).view(stored)
+            raw = gather_uniform(packed, starts, width * stored.itemsize).view(stored)
             self.element.decode_into(values, raw.reshape(values.shape))
             return
-        for row, position, lead in zip(values, positions.tolist(), leads.tolist(), strict=True):
+        for row, position, lead in zip(values, starts.tolist(), leads.tolist(), strict=True):
             stop = position + (width - lead) * stored.itemsize
-            row[:lead] = 0
             self.element.decode_into(row[lead:], packed[position:stop].view(stored))
 
     def _is_sparse(self, selection: Selection) -> bool:
@@ -274,20 +277,14 @@ class Bits(Packed):
     element: Element = field(default_factory=Boolean, init=False)
 
     def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
-        """Unpack the columns from the first to the last one, or take single bits."""
-        if self._is_sparse(selection):
-            return super().decode(packed, selection)
-        rows, columns = selection.index_arrays
+        """Unpack a part of a matrix at once, and other selections row by row or bit by bit."""
+        columns = selection.indices[1]
         first, width = int(columns[0]), int(columns[-1] - columns[0]) + 1
-        is_complete = columns.size == width
-        if is_complete and not self.rows.is_triangle:
-            raw, bit = packed.reshape(rows.size, -1), first % 8
-            unpacked = np.unpackbits(raw, axis=1, count=bit + width, bitorder="little")
-            return unpacked[:, bit:].view(np.bool_)
-        # Memory pages of zeros that are not written to take no time.
-        out = np.zeros((rows.size, width), dtype=np.bool_)
-        _unpack(out.view(np.uint8), packed, self.find_pieces(selection))
-        return out if is_complete else out.take(columns - first, axis=1)
+        if self.rows.is_triangle or self._is_sparse(selection) or len(columns) < width:
+            return super().decode(packed, selection, out)
+        raw, bit = packed.reshape(selection.shape[0], -1), first % 8
+        unpacked = np.unpackbits(raw, axis=1, count=bit + width, bitorder="little")
+        return unpacked[:, bit:].view(np.bool_)
 
     def batch_size(self, selection: Selection, max_bytes: int) -> int:
         """Divide selections that need more memory than their packed rows and their values."""
@@ -296,6 +293,29 @@ class Bits(Packed):
         columns = selection.indices[1]
         width = int(columns[-1] - columns[0]) + 1
         return selection.size if width == len(columns) else max_bytes * len(columns) // width
+
+    def _fill(self, values: Array, packed: Bytes, pieces: Pieces) -> None:
+        """Unpack the stored bits of rows, many rows at a time."""
+        width, starts, bits, leads = values.shape[1], pieces.packed_starts, pieces.bit, pieces.lead
+        complete = int(np.searchsorted(leads, 1))  # the leads ascend
+        for bit in np.unique(bits[:complete]).tolist():
+            rows = np.flatnonzero(bits[:complete] == bit)
+            length = ceil_div(bit + width, 8)
+            raw = gather_uniform(packed, starts[rows], length).reshape(-1, length)
+            unpacked = np.unpackbits(raw, axis=1, count=bit + width, bitorder="little")
+            values[rows] = unpacked[:, bit:].view(np.bool_)
+        lengths = pieces.stops - pieces.starts
+        is_new = (np.diff(lengths, prepend=0) != 0) | (np.diff(leads, prepend=0) != 1)
+        is_new[complete :: max(1, _CACHED_BYTES // max(1, width))] = True
+        bounds = *(np.flatnonzero(is_new[complete:]) + complete).tolist(), len(pieces)
+        for first, stop in pairwise(bounds):  # of equal length, each begins a column later
+            begin, length = int(starts[first]), int(lengths[first])
+            stored = packed[begin : begin + (stop - first) * length]
+            unpacked = np.unpackbits(stored, bitorder="little")
+            target = values[first:stop, int(leads[first]) :]
+            target[...] = np.ndarray(target.shape, np.bool_, unpacked, strides=(8 * length - 1, 1))
+            corner = target[:, : stop - first]  # left of the first elements
+            corner[np.tri(stop - first, corner.shape[1], -1, np.bool_)] = 0
 
     def pick(self, raw: Array, bits: Integers) -> Array:
         """Return the given bit of every byte."""
@@ -318,23 +338,3 @@ class Bits(Packed):
     def write_units(self) -> tuple[int, ...]:
         """Eight columns in a matrix, all columns in a triangle."""
         return (1, WHOLE) if self.rows.is_triangle else (1, 8)
-
-
-def _unpack(values: Bytes, packed: Bytes, pieces: Pieces) -> None:
-    """Unpack the pieces of the first rows. Elements that are not stored remain 0."""
-    width, starts, bits, leads = values.shape[1], pieces.packed_starts, pieces.bit, pieces.lead
-    complete = int(np.searchsorted(leads, 1))  # the leads ascend
-    for bit in np.unique(bits[:complete]).tolist():
-        rows = np.flatnonzero(bits[:complete] == bit)
-        length = ceil_div(bit + width, 8)
-        raw = gather_uniform(packed, starts[rows], length).reshape(-1, length)
-        unpacked = np.unpackbits(raw, axis=1, count=bit + width, bitorder="little")
-        values[rows] = unpacked[:, bit:]
-    step = max(1, _CACHED_BYTES // max(1, width))
-    for first in range(complete, len(pieces), step):  # rows that begin with their first bits
-        begins, skipped = starts[first : first + step], leads[first : first + step]
-        stop = int(begins[-1]) + ceil_div(width - int(skipped[-1]), 8)
-        unpacked = np.unpackbits(packed[begins[0] : stop], bitorder="little")
-        positions = (8 * (begins - begins[0])).tolist()
-        for row, position, lead in zip(values[first:], positions, skipped.tolist(), strict=False):
-            row[lead:] = unpacked[position : position + width - lead]

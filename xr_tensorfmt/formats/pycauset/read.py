@@ -193,7 +193,8 @@ def _open_blocks(
         files.append(file)
         blocks.append((file.source, file.layout, (rows.start, columns.start)))
         max_blocks -= len(file.files)
-    layout = BlockMatrix((matrix.rows, matrix.columns), tuple(blocks))
+    dtype = np.result_type(*(layout.dtype for _, layout, _ in blocks))
+    layout = BlockMatrix((matrix.rows, matrix.columns), dtype, tuple(blocks))
     return MatrixFile(source, matrix, layout, blocks=tuple(files))
 
 

@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import HeaderReader
@@ -15,7 +16,7 @@ from xr_tensorfmt.core.json_text import read_json
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats._shared.keyed import StoredTensors, build_container
+from xr_tensorfmt.formats._shared import keyed
 from xr_tensorfmt.formats.safetensors.spec import (
     DTYPES,
     ELEMENTS,
@@ -38,7 +39,8 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     if reader.head.lstrip().startswith(b"{") and 0 not in reader.head[:LENGTH_BYTES]:
         return _read_index(reader, options)
     header = SafetensorsHeader.read(reader)
-    container = build_container(options, header.tensors, _FILE_INFO, header.metadata)
+    path, layouts = reader.source.name, header.layouts
+    container = keyed.build_container(options, path, layouts, _FILE_INFO, header.metadata)
     return replace(container, ends=(header.end,))
 
 
@@ -46,7 +48,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 class SafetensorsHeader:
     """Parsed header of a file."""
 
-    tensors: StoredTensors
+    layouts: Mapping[str, Dense]
     metadata: Mapping[str, str]
     end: End
     checksum: str
@@ -63,40 +65,34 @@ class SafetensorsHeader:
             actual = shorten(repr(metadata))
             raise document.error(METADATA, actual, "an object whose values are strings")
         start = LENGTH_BYTES + length
-        tensors = StoredTensors(reader.source.name)
-        for key, entry in entries.items():
-            _unpack(document, key, entry, start, tensors)
+        shapes: keyed.Shapes = {}
+        layouts = {x: _parse(document, x, y, start, shapes) for x, y in entries.items()}
         checksum = compute_checksum(reader.read_field(0, start, "the header"))
-        return cls(tensors, metadata, _check_consecutive(reader, entries, start), checksum)
+        return cls(layouts, metadata, _check_consecutive(reader, entries, start), checksum)
 
 
-def _unpack(document: Fields, key: str, entry: Any, start: int, tensors: StoredTensors) -> None:
+def _parse(document: Fields, key: str, entry: Any, start: int, shapes: keyed.Shapes) -> Dense:
     """Parse the entry of a tensor. Its offsets are relative to `start`."""
     try:
         dtype, shape, (first, stop) = _entry_fields(entry)
     except (KeyError, TypeError, ValueError):  # ValueError if there are not two offsets
         expected = "an object with dtype, shape and two data_offsets"
-        raise _build_error(document, "the entry", key, entry, expected) from None
+        raise keyed.build_error(document, "the entry", key, entry, expected) from None
     if type(first) is not int or type(stop) is not int or not 0 <= first <= stop:
         expected = "two ascending numbers of bytes"
-        raise _build_error(document, "the data_offsets", key, [first, stop], expected)
+        raise keyed.build_error(document, "the data_offsets", key, [first, stop], expected)
     if not isinstance(dtype, str):
-        raise _build_error(document, "the dtype", key, dtype, "a str")
+        raise keyed.build_error(document, "the dtype", key, dtype, "a str")
     if dtype not in DTYPES:
-        error = _build_error(document, "the dtype", key, dtype, f"one of {', '.join(DTYPES)}")
+        error = keyed.build_error(document, "the dtype", key, dtype, f"one of {', '.join(DTYPES)}")
         error = replace(error, hint="load it with safetensors.torch.load_file")
-        tensors.add_unsupported(key, start + first, stop - first, error)
-        return
-    nbytes = tensors.parse(document, key, shape, ELEMENTS[DTYPES[dtype]], start + first)
+        return keyed.Undecodable((stop - first,), keyed.BYTE, start + first, error)
+    element = ELEMENTS[DTYPES[dtype]]
+    lengths, nbytes = keyed.parse_shape(document, key, shape, element, shapes)
     if stop - first != nbytes:
         expected = f"{nbytes} bytes between them, for {dtype} of shape {shape}"
-        raise _build_error(document, "the data_offsets", key, [first, stop], expected)
-
-
-def _build_error(
-    document: Fields, field: str, key: str, actual: object, expected: str
-) -> TensorFormatError:
-    return document.error(f"{field} of {key!r}", shorten(repr(actual)), expected)
+        raise keyed.build_error(document, "the data_offsets", key, [first, stop], expected)
+    return Dense(lengths, element, start + first)
 
 
 def _check_consecutive(reader: HeaderReader, entries: Mapping[str, Any], start: int) -> End:
@@ -128,14 +124,12 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     # A writer replaces the files, then the index. Raise an error if it has done so meanwhile.
     reader.source.check_unchanged()
     _check_headers(index, headers, metadata)
-    tensors = StoredTensors(path)
+    layouts, sources = {}, {}
     for key, file in files.items():
-        found = headers[file].tensors
-        if key not in found.layouts:
+        header = headers[file]
+        if key not in header.layouts:
             raise index.error(f"the file of {key!r}", repr(file), "a file with that tensor")
-        tensors.add(key, found.layouts[key], headers[file].end.source)
-        if key in found.unsupported:
-            tensors.unsupported[key] = found.unsupported[key]
+        layouts[key], sources[key] = header.layouts[key], header.end.source
     for name, value in next(iter(headers.values())).metadata.items() if headers else ():
         if all(header.metadata.get(name) == value for header in headers.values()):
             metadata.setdefault(name, value)
@@ -144,10 +138,12 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     findings = [
         Finding(path, None, f"the tensor {shorten(repr(key))}", message.format(file), "warning")
         for file, header in headers.items()
-        for key in header.tensors.layouts
+        for key in header.layouts
         if files.get(key) != file
     ]
-    container = build_container(options, tensors, _FILE_INFO, metadata, findings)
+    container = keyed.build_container(
+        options, path, layouts, _FILE_INFO, metadata, findings, sources
+    )
     return replace(container, ends=tuple(header.end for header in headers.values()))
 
 

@@ -95,9 +95,8 @@ def _split(entries: Sequence[keyed.KeyedVariable], limit: int) -> list[list[keye
     """Distribute tensors over files in their order. A tensor is never divided."""
     shards: list[list[keyed.KeyedVariable]] = [[]]
     size = 0
-    placed = keyed.place_tensors(entries).values()
-    for entry, (_, _, start, stop) in zip(entries, placed, strict=True):
-        nbytes = stop - start
+    for entry in entries:
+        nbytes = entry[0].size * entry[1].element.stored.itemsize
         if shards[-1] and size + nbytes > limit:
             shards.append([])
             size = 0

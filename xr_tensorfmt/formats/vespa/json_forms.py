@@ -39,6 +39,9 @@ _ELEMENT_BY_DIGITS = {2 * element.stored.itemsize: element for element in CELL_T
 _DIGITS = np.array([f"{byte:02X}" for byte in range(256)], "S2").view(np.uint16)
 """The hexadecimal digits of each byte."""
 
+# Bytes of cells to format at a time, which fit into a cache.
+_BATCH_BYTES = 1 << 17
+
 _TYPE = re.compile(r"tensor(?:<(\w+)>)?\((.*)\)")
 _DIMENSION = re.compile(r"([A-Za-z_]\w*)(?:\{\}|\[(\d{1,18})\])", re.ASCII)
 _SCALARS = {"double": "tensor()"}
@@ -371,13 +374,15 @@ def format_tensors(
         blocks = blocks.reshape(-1)
     values = _format_blocks(header, blocks, is_hex=form == "hex" and bool(indexed))
     start = format_json({"type": format_type(header)}).removesuffix("}")
+    if not mapped and not is_long:
+        opening, closing = ("", "") if indexed else ("[", "]")
+        yield from (f'{start}, "values": {opening}{value}{closing}}}' for value in values)
+        return
     for labels in tensors:
         rows = [row + index for row in labels for index in indices]
         own = list(islice(values, len(rows)))
         if is_long:
             content = _format_list("cells", mapped + indexed, "value", rows, own)
-        elif not mapped:
-            content = f'"values": {own[0] if indexed else f"[{own[0]}]"}'
         elif len(mapped) == 1:
             pairs = (f"{format_json(row[0])}: {v}" for row, v in zip(rows, own, strict=True))
             content = f'"{"blocks" if indexed else "cells"}": {{{", ".join(pairs)}}}'
@@ -391,11 +396,13 @@ def _format_blocks(header: VespaHeader, blocks: Array, *, is_hex: bool) -> Itera
     if not is_hex:
         yield from map(format_json, _list_values(blocks, header.element))
         return
-    # Three times as fast as `bytes.hex` and `str.upper`.
-    pairs, size = _DIGITS.take(view_as_bytes(blocks), mode="clip"), 2 * header.block_bytes
-    digits = str(pairs.data, "ascii")
-    for start in range(0, len(digits), size):
-        yield f'"{digits[start : start + size]}"'
+    size, step = 2 * header.block_bytes, max(1, _BATCH_BYTES // header.block_bytes)
+    for first in range(0, len(blocks), step):
+        # Three times as fast as `bytes.hex` and `str.upper`.
+        pairs = _DIGITS.take(view_as_bytes(blocks[first : first + step]), mode="clip")
+        digits = str(pairs.data, "ascii")
+        for start in range(0, len(digits), size):
+            yield f'"{digits[start : start + size]}"'
 
 
 def _format_list(

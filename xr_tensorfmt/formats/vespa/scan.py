@@ -116,12 +116,11 @@ def scan_window(content: Bytes, header: VespaHeader, limit: int) -> tuple[Intege
         if len(starts) < count:
             break
         is_run = False
-        if rank == 1 and content[start] < LONG_BIT:
-            run = _find_run(content, start, stop, limit - found)
-            parts.append(run)
-            found += run.size
-            stop += run.size * (stop - start)
-            is_run = run.size > 0
+        run = _find_run(content, rank, start, stop, limit - found)
+        parts.append(run)
+        found += run.size
+        stop += run.size * (stop - start)
+        is_run = run.size > 0
     return np.concatenate(parts), stop
 
 
@@ -149,15 +148,19 @@ def _scan_blocks(
     return starts, start, stop
 
 
-def _find_run(content: Bytes, start: int, stop: int, limit: int) -> Integers:
-    """Return the offsets of the next blocks whose labels have the length of the one at `start`."""
-    step, found, size = stop - start, 0, _MIN_RUN
-    same = size
+def _find_run(content: Bytes, rank: int, start: int, stop: int, limit: int) -> Integers:
+    """Return the offsets of the next blocks whose labels have the lengths of those at `start`."""
+    step, found, size, marks = stop - start, 0, _MIN_RUN, [start]
+    while len(marks) < rank and content[marks[-1]] < LONG_BIT:
+        marks.append(marks[-1] + 1 + int(content[marks[-1]]))
+    same = 0 if content[marks].max() >= LONG_BIT else size
     while same == size:
         size *= 8  # little is compared in vain
-        first = stop + found * step
-        is_same = content[first : first + min(size, limit - found) * step : step] == content[start]
-        same = is_same.size if is_same.all() else int(is_same.argmin())
+        first, same = (found + 1) * step, min(size, limit - found)
+        for mark in marks:
+            lengths = content[mark + first : mark + first + same * step : step]
+            is_same = lengths == content[mark]
+            same = is_same.size if is_same.all() else int(is_same.argmin())
         found += same
-    # The label of the last one may end after the window.
+    # The labels of the last one may end after the window.
     return stop + step * np.arange(max(0, found - 1))

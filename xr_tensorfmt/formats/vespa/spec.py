@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -55,6 +55,7 @@ _HEXADECIMAL = "pass the text to xr_tensorfmt.vespa.from_hex if it has hexadecim
 _CORRUPT = "the header is corrupt, or the file is not a typed binary tensor of Vespa"
 
 
+@lru_cache
 def pack(value: int) -> bytes:
     """Pack an integer in its shortest form."""
     if value > MAX_INTEGER:

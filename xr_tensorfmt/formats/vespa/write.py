@@ -162,13 +162,13 @@ def _check_dropped(
     coordinate = checked.coordinates[name]
     subject, hint = f"the coordinate {name!r}", f"call drop_vars({name!r})"
     dim = coordinate.dims[0] if coordinate.ndim == 1 else None
-    if dim in dims and dim in (name, BLOCK) and block_dims in ([], [dim]):
+    if dim in dims and (dim == name or (dim == BLOCK and block_dims in ([], [dim]))):
         types = {str(coordinate.dtype)}
         if coordinate.dtype.kind == "O":
             types = {type(label).__name__ for label in coordinate.values.tolist()}
         names = shorten(" and ".join(sorted(types)))
         subject += f", because its labels are {names}, expected str"
-        hint = f"convert them by ds.assign_coords({name}=ds.{name}.astype(str))"
+        hint = f"convert them by ds.assign_coords({name}=ds[{name!r}].astype(str))"
     elif dim in dims and not block_dims and BLOCK not in dims and coordinate.dtype.kind in "UTO":
         subject += f", which does not label the dimension {dim!r}"
         hint = f"call ds.rename_dims({dim}={BLOCK!r}) to make it a label of blocks"
