@@ -51,13 +51,15 @@ def run(contender: Any, expected: Any = None, memory: float = 0) -> dict[str, fl
         while not done.wait(0.002):
             samples.append(get_own_memory())
 
+    thread = Thread(target=sample, daemon=True)
     if expected:
-        Thread(target=sample, daemon=True).start()
+        thread.start()
     start = perf_counter()
     value = function()
     seconds = perf_counter() - start
     done.set()
     if expected:
+        thread.join()
         array = np.asarray(read(value) if read else value)
         np.testing.assert_allclose(array, np.asarray(expected()), rtol=1e-5)
     return {"seconds": seconds, "memory": max(samples) - samples[0]}

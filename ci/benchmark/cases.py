@@ -300,10 +300,16 @@ def stats(folder: Path, count: int) -> Built:
         (report,) = json.loads(text)
         return [report["variables"][key]["stats"]["mean"] for key in model]
 
-    compute = lambda x: (x.mean(), x.min(), x.max(), np.isnan(x).sum(), (x == 0).sum())  # noqa: E731
-    by_numpy = lambda: [compute(array)[0] for array in map(load_file(path).get, model)]  # noqa: E731
+    def by_numpy() -> str:
+        tensors = load_file(path).items()
+        return json.dumps([{"variables": {key: {"stats": compute(x)} for key, x in tensors}}])
+
+    def compute(x: np.ndarray) -> dict[str, Any]:
+        numbers = x.mean(), x.min(), x.max(), np.isnan(x).sum(), (x == 0).sum()
+        return dict(zip(("mean", "min", "max", "nan", "zeros"), map(float, numbers), strict=True))
+
     summarize = partial(run_command, "info", "--stats", path)
-    contenders = {OURS: (summarize, get_means), "safetensors and numpy": by_numpy}
+    contenders = {OURS: (summarize, get_means), "safetensors and numpy": (by_numpy, get_means)}
     return contenders, lambda: [array.mean() for array in model.values()]
 
 
