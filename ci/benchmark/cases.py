@@ -20,12 +20,13 @@ import numpy as np
 import xarray as xr
 import zarr
 from click.testing import CliRunner
+from obstore.fsspec import FsspecStore
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from zarr.storage import ObjectStore
 
 from benchmark import stores
-from benchmark.stores import BUCKET, SlowMemory, connect, run_server
+from benchmark.stores import BUCKET, SlowMemory, connect, get_options, run_server
 from xr_tensorfmt import pycauset, vespa
 from xr_tensorfmt.cli import main
 
@@ -148,10 +149,18 @@ def get_packages(folder: Path, fmt: Format, data: xr.DataArray) -> dict[str, Any
         to_netcdf = partial(ds.to_netcdf, target, engine=engine.lower())
         packages[engine] = target, to_netcdf, partial(open_tensor, target, engine.lower())
     if fmt.suffix == "npy":
-        packages["numpy"] = own, partial(np.save, own, data), partial(np.load, own, mmap_mode="r")
+        packages[UNLABELLED["numpy"]] = (
+            own,
+            partial(np.save, own, data),
+            partial(np.load, own, mmap_mode="r"),
+        )
     elif fmt.suffix == "safetensors":
         save = partial(save_file, {"tensor": data.values}, own)
-        packages["safetensors"] = own, save, lambda: safe_open(own, "np").get_slice("tensor")
+        packages[UNLABELLED["safetensors"]] = (
+            own,
+            save,
+            lambda: safe_open(own, "np").get_slice("tensor"),
+        )
     return packages
 
 
@@ -161,7 +170,7 @@ def write_files(folder: Path, fmt: Format, data: xr.DataArray) -> dict[str, Call
     for path, write, _ in packages.values():
         if not path.exists():
             write()
-    return {UNLABELLED.get(name, name): opened for name, (_, _, opened) in packages.items()}
+    return {name: opened for name, (_, _, opened) in packages.items()}
 
 
 def load(array: Any, rows: slice = slice(None), columns: slice = slice(None)) -> np.ndarray:
@@ -571,20 +580,27 @@ FROM_DASK: dict[str, Any] = {"name": "write_floats", "fmt": FORMATS["MAG"], "row
 WRITING("write {size} of float32 from dask", 512 * MIB, **FROM_DASK)(write_format)
 
 
-@WRITING("upload {size} to S3 without latency", 128 * MIB)
-def upload(folder: Path, size: int) -> Built:  # noqa: ARG001
+@WRITING("upload {size} to S3 by obstore", 128 * MIB, name="upload_by_obstore", by="obstore")
+@WRITING("upload {size} to S3 by s3fs", 128 * MIB, name="upload_by_s3fs", by="s3fs")
+def upload(folder: Path, size: int, *, by: str) -> Built:  # noqa: ARG001
     array = FORMATS["MAG"].build(size)
     data, url = array.chunk(row=4096), SERVERS.enter_context(run_server(stores.__file__))
     s3: dict[str, Any] = {"storage_options": {"key": "a", "secret": "b", "endpoint_url": url}}
-    mag, path = f"s3://{BUCKET}/x.mag", f"s3://{BUCKET}/x.zarr"
-    store = ObjectStore(connect(url, "y.zarr"))
+    mag, store = f"s3://{BUCKET}/x.mag", f"s3://{BUCKET}/x.zarr"
+    ours, theirs = partial(data.tensorfmt.to_file, mag, **s3), s3
+    if by == "obstore":
+        ours, theirs = (
+            partial(data.tensorfmt.to_file, mag, fs=FsspecStore("s3", **get_options(url))),
+            {},
+        )
+        store = ObjectStore(connect(url, "x.zarr"))
     to_zarr = partial(data.to_dataset().to_zarr, mode="w", consolidated=False, encoding=PLAIN)
-    read = lambda store, **kw: zarr.open_array(store, path="tensor", **kw)[:]  # noqa: E731
-    ours = partial(data.tensorfmt.to_file, mag, **s3)
     return {
         OURS: read_back(ours, lambda: open_tensor(mag, **s3).values),
-        "zarr by s3fs": read_back(partial(to_zarr, path, **s3), partial(read, path, **s3)),
-        "zarr by obstore": read_back(partial(to_zarr, store), partial(read, store)),
+        "zarr": read_back(
+            partial(to_zarr, store, **theirs),
+            lambda: zarr.open_array(store, path="tensor", **theirs)[:],
+        ),
     }, lambda: array.values
 
 

@@ -99,13 +99,17 @@ def run_server(*arguments: str) -> Iterator[str]:
             child.terminate()
 
 
+def get_options(url: str) -> dict[str, Any]:
+    """Return options of obstore for the bucket of a server."""
+    keys = {"access_key_id": "key", "secret_access_key": "secret", "region": "us-east-1"}
+    return {"config": {**keys, "endpoint": url}, "client_options": {"allow_http": True}}
+
+
 def connect(url: str, prefix: str | None = None) -> Any:
     """Return a store of obstore."""
     from obstore.store import S3Store  # noqa: PLC0415
 
-    keys = {"access_key_id": "key", "secret_access_key": "secret", "region": "us-east-1"}
-    http = {"allow_http": True}
-    return S3Store(BUCKET, prefix=prefix, endpoint=url, client_options=http, **keys)
+    return S3Store(BUCKET, prefix=prefix, **get_options(url))
 
 
 if __name__ == "__main__":

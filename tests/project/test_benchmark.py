@@ -27,7 +27,14 @@ from benchmark.__main__ import (
 from benchmark.cases import CASES, OURS, SERVERS
 
 SCALE = 4096
-LONG = {"first_open", "upload", "remote_row", "remote_sum", "remote_chunks"}
+LONG = {
+    "first_open",
+    "upload_by_obstore",
+    "upload_by_s3fs",
+    "remote_row",
+    "remote_sum",
+    "remote_chunks",
+}
 
 
 @pytest.fixture(scope="module")
