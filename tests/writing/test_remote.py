@@ -21,6 +21,7 @@ import xarray as xr
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.zip import ZipFileSystem
 from fsspec.spec import AbstractFileSystem
+from obstore.fsspec import FsspecStore
 
 from tests.opening import open_lazily
 from tests.servers import HttpStore, S3Store
@@ -292,6 +293,35 @@ def test_stores_with_atomic_uploads_get_objects_directly() -> None:
     with pytest.raises(FileExistsError):
         tasks.compute()
     assert fs.objects["bucket/y.mag"] == b"another's"
+
+
+def test_file_system_of_obstore_writes_objects_directly(s3: S3Store, bucket: Any) -> None:
+    url, options = s3.options["endpoint_url"], {"region": "us-east-1"}
+    keys = {"access_key_id": "key", "secret_access_key": "secret", "endpoint": url}
+    fs = FsspecStore("s3", config=keys | options, client_options={"allow_http": True})
+    data, path = make_dataset(6000), "bucket/x.mag"
+    s3.refused = lambda environ: "HTTP_X_AMZ_COPY_SOURCE" in environ
+    to_file(data, path, fs=fs)
+    assert bucket.find("bucket") == [path]
+    xr.testing.assert_identical(open_lazily(path, fs=fs).load(), data)
+    to_file(make_dataset(10), path, fs=fs)
+    xr.testing.assert_identical(open_lazily(path, fs=fs).load(), make_dataset(10))
+    with pytest.raises(FileExistsError, match=EXISTS):
+        to_file(data, path, fs=fs, mode="x")
+    tasks = to_file(data, "bucket/y.mag", fs=fs, mode="x", compute=False)
+    s3.put("y.mag", b"another's")
+    with pytest.raises(FileExistsError, match=EXISTS):
+        tasks.compute()
+    assert bucket.cat_file("bucket/y.mag") == b"another's"
+    for factor in (1, 2):  # a set of objects is replaced
+        to_file(
+            factor * data.a[:9].drop_vars("x").drop_attrs().astype("f8"),
+            "bucket/set/x.yaml",
+            "cc4s",
+            fs=fs,
+        )
+        read = open_lazily("bucket/set/x.yaml", fs=fs)["a"].values
+        np.testing.assert_array_equal(read, data.a[:9] * factor)
 
 
 @pytest.mark.parametrize("compute", [True, False])

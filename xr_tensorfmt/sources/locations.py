@@ -153,7 +153,7 @@ def locate(
     if is_obstore(fs):
         raise TypeError(
             f"fs={fs!r}: stores of obstore can be read, but not written; pass a URL, or a file "
-            "system of fsspec"
+            "system of fsspec such as obstore.fsspec.FsspecStore"
         )
     return _locate(file, dict(storage_options or {}), fs, {})
 

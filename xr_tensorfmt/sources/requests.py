@@ -16,7 +16,7 @@ _logger = logging.getLogger(__name__)
 
 # Names in infos of file systems and in headers of responses, in order of preference. Checksums such
 # as Content-MD5 are not entity tags: a server does not compare them with If-Match.
-_ETAGS = "generation", "ETag", "etag"
+_ETAGS = "generation", "ETag", "etag", "e_tag"
 _TIMES = "Last-Modified", "LastModified", "last_modified", "mtime", "updated", "created"
 
 

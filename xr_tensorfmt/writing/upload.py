@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -35,7 +36,7 @@ from xr_tensorfmt.writing.atomic_file import (
 _logger = logging.getLogger(__name__)
 
 # Packages whose `put_file` creates the object after it has uploaded all bytes.
-_ATOMIC_PACKAGES = {"s3fs", "gcsfs", "adlfs"}
+_ATOMIC_PACKAGES = {"s3fs", "gcsfs", "adlfs", "obstore"}
 
 ARCHIVE_PROTOCOLS = ("zip", "tar", "libarchive")
 """Protocols of archives. fsspec cannot replace files in them."""
@@ -89,10 +90,11 @@ class UploadedFile(AtomicFile):
 class _Progress(Callback):  # type: ignore[misc]
     """Watch the progress of an upload, and stop an upload that stalls or was cancelled."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_stall: float) -> None:
         super().__init__()
         self.is_cancelled = False
         self._time = monotonic()
+        self._max_stall = max_stall
 
     def call(self, *_: Any, **__: Any) -> None:
         """Record progress; raise InterruptedError if the upload was cancelled."""
@@ -100,11 +102,11 @@ class _Progress(Callback):  # type: ignore[misc]
         self.check()
 
     def check(self) -> None:
-        """Raise an error if the upload was cancelled, or had no progress for MAX_STALL seconds."""
+        """Raise an error if the upload was cancelled, or had no progress for too long."""
         if self.is_cancelled:
             raise InterruptedError(errno.EINTR, "the upload was cancelled")
-        if monotonic() - self._time > MAX_STALL:
-            reason = f"the store accepted no bytes for {MAX_STALL:.0f} s"
+        if monotonic() - self._time > self._max_stall:
+            reason = f"the store accepted no bytes for {self._max_stall:.0f} s"
             raise TimeoutError(errno.ETIMEDOUT, reason)
 
 
@@ -136,7 +138,8 @@ class Upload:
 
     def upload(self, path: str) -> None:
         """Upload a local file."""
-        progress = _Progress()
+        # obstore reports no progress, and limits its requests itself.
+        progress = _Progress(math.inf if "obstore" in self._packages else MAX_STALL)
         put = start_in_thread(self._put, path, progress)
         try:
             self._location.call(wait_for_result, put, progress.check, context=_UNCERTAIN)
@@ -155,6 +158,8 @@ class Upload:
 
     def _put(self, path: str, progress: _Progress) -> None:
         options = {"mode": "create"} if self._is_atomic and not self._overwrite else {}
+        if "obstore" in self._packages:
+            self._check_absent()  # it ignores `mode`
         try:
             if "s3fs" in self._packages and os.path.getsize(path) >= 2 * PART_SIZE:
                 self._put_parts(path, progress)
