@@ -38,13 +38,10 @@ def get_own_memory() -> float:
 
 
 def run(contender: Any, expected: Any = None, memory: float = 0) -> dict[str, float]:
-    """Run a contender; with `expected`, check its value and measure its memory.
-
-    Use some `memory` in MiB before, because virtual machines return unused memory to the host.
-    """
+    """Run a contender; with `expected`, check its value and measure its memory."""
     function, read = contender if isinstance(contender, tuple) else (contender, None)
     gc.collect()
-    np.ones(int(memory) << 20, np.uint8)
+    np.ones(int(memory) << 20, np.uint8)  # a virtual machine returns unused memory to the host
     samples, done = [get_own_memory()], Event()
 
     def sample() -> None:
@@ -73,33 +70,28 @@ def measure(contenders: Row, expected: Any, seconds: float, failures: list[str])
             break
         start = start if number > 1 else perf_counter()
         for name in list(replies):
+            memory = replies[name][0]["memory"] if number else 0
             try:
-                memory = replies[name][0]["memory"] if number else 0
                 replies[name].append(run(contenders[name], None if number else expected, memory))
             except Exception:  # noqa: BLE001  # of any package; the others go on
                 failures.append(f"{name}: {format_exc()}")
                 del replies[name]
-    times = {x: sorted(y["seconds"] for y in rounds[1:]) for x, rounds in replies.items()}
+    times = {x: median(y["seconds"] for y in rounds[1:]) for x, rounds in replies.items()}
     return {
-        "median": {name: float(f"{median(x):.4g}") for name, x in times.items()},
-        "quartile": {name: float(f"{x[len(x) // 4]:.4g}") for name, x in times.items()},
+        "median": {name: float(f"{value:.4g}") for name, value in times.items()},
         "memory": {name: round(rounds[0]["memory"], 1) for name, rounds in replies.items()},
     }
 
 
 def format_row(row: Row) -> list[str]:
-    """Return the cells of a case: this package, others, limits.
-
-    The fastest package is bold, and those whose lower quartile is below its median.
-    """
+    """Return the cells of a case: this package, others, limits. The fastest package is bold."""
     times, cells = row["median"], dict[str, str]()
     compared = sorted(time for name, time in times.items() if name not in LIMITS)
-    fastest = compared[0] if len(compared) > 1 else 0
+    fastest = compared[0] if len(compared) > 1 else None
     for name in sorted(times, key=times.__getitem__):
         seconds = float(f"{times[name]:.3g}")
         text = f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
-        is_fast = row["quartile"][name] <= fastest and name not in LIMITS
-        cells[name] = f"**{text}**" if is_fast else text
+        cells[name] = f"**{text}**" if times[name] == fastest else text
     others = [name for name in cells if name != OURS and name not in LIMITS]
     limits = [name for name in cells if name in LIMITS]
     lists = (", ".join(f"{cells[x]} ({x})" for x in names) for names in (others, limits))
