@@ -379,7 +379,9 @@ def test_explain_shows_reads_of_a_selection() -> None:
 
 
 def test_format_of_one_variable_names_the_option_that_chooses_it() -> None:
-    xr.Dataset({"a": ("x", np.ones(3)), "b": ("x", np.ones(3))}).tensorfmt.to_file("a.mag")
+    xr.Dataset({"a": ("x", np.ones(3, "f4")), "b": ("x", np.ones(3, "f4"))}).tensorfmt.to_file(
+        "a.mag"
+    )
     message = run_failing("convert", "a.mag", "b.tens")
     assert "2 ('a', 'b'); choose one with --variable NAME, or choose a format with" in message
 
