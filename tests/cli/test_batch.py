@@ -273,7 +273,7 @@ def test_file_is_converted_into_existing_directory() -> None:
 
 def test_pattern_without_match_has_reason() -> None:
     message = run_failing("info", "none/*.mag")
-    assert "none/*.mag: No file has this name" in message
+    assert "none/*.mag: No file has this name; no file matches the pattern either" in message
 
 
 def test_link_keeps_its_own_name() -> None:

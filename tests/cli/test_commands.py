@@ -378,9 +378,17 @@ def test_explain_shows_reads_of_a_selection() -> None:
     assert renamed.splitlines()[1] == "variable: tensor"
 
 
+def test_format_of_one_variable_names_the_option_that_chooses_it() -> None:
+    xr.Dataset({"a": ("x", np.ones(3, "f4")), "b": ("x", np.ones(3, "f4"))}).tensorfmt.to_file(
+        "a.mag"
+    )
+    message = run_failing("convert", "a.mag", "b.tens")
+    assert "2 ('a', 'b'); choose one with --variable NAME, or choose a format with" in message
+
+
 def test_explain_names_dimensions_if_one_is_unknown() -> None:
     message = run_failing("explain", write_vertex(), "--select", "a=9")
-    assert "Index 9 is out of bounds for axis 0 with size 4" in message
+    assert "pass positions to --select: " in message
     message = run_failing("explain", write_vertex(), "--select", "q=1")
     assert "there is no dimension 'q', expected one of: 'a', 'b', 'c'" in message
 

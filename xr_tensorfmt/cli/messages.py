@@ -31,11 +31,14 @@ _OPTIONS: Mapping[str, str | Callable[[re.Match[str]], str]] = {
     "format=,": "--to,",
     r"format='([^']*)'": r"--from \1",
     "mode='w'": "--overwrite",
+    "pass one of them as a DataArray": "choose one with --variable NAME",
+    r"pass positions as to isel, or select labels with sel\(\) first": "pass positions to --select",
     r"sparse='([^']*)'": r"--sparse \1",
+    r"use xarray\.open_mfdataset for a pattern": "no file matches the pattern either",
     "verify=False": "--no-verify",
     r"version='([^']*)'": r"--option version=\1",
 }
-"""The options of the command for keywords of Python in messages, as patterns."""
+"""The options of the command for the next steps in messages for Python, as patterns."""
 
 
 def get_display_name(file: str) -> str:
