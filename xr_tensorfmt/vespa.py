@@ -334,9 +334,10 @@ def to_jsonl(
         if dim not in (mapped := tensor.header.mapped):
             dims = mapped or tensor.variable.dims
             hint = did_you_mean(dim, {*dims} - {dim})
+            step = f"set them by assign_coords({dim}=...)" if dim in dims else "pass one of them"
             raise ValueError(
                 f"dim={dim!r}{hint} has no labels, expected one of {[*dims]} of {name!r}, whose "
-                "labels become the ids of documents; set them by assign_coords(dim=...)"
+                f"labels become the ids of documents; {step}"
             )
     file = build_target(location, 0, overwrite=is_overwriting(mode)).begin()
     try:

@@ -195,7 +195,7 @@ def test_region_requires_slices_or_lists(path: Path, requested) -> None:
 
 @pytest.mark.parametrize("requested", [[0, 0, 1, 2], [0, 1, 2, 4], [-5, 0, 1, 2], [-1, 0, 1, 3]])
 def test_listed_positions_are_different_and_in_the_file(path: Path, requested) -> None:
-    check_refused(patch(4, 6), path, {"x": requested}, "expected different ones from 0 to 3")
+    check_refused(patch(4, 6), path, {"x": requested}, "expected different ones from -4 to 3")
 
 
 def test_listed_positions_and_labels_may_have_any_order(path: Path) -> None:

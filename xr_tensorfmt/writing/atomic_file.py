@@ -120,11 +120,11 @@ def _flush(descriptor: int) -> None:
         os.fsync(descriptor)
 
 
-def _remove(path: str, size: int = 0) -> None:
+def remove(path: str, size: int = 0) -> None:
     """Remove a file if it exists: a large one in a thread, because 64 MiB take about 10 ms."""
     if size >= LARGE_BYTES:
         with suppress(RuntimeError):  # the process is ending, or has too many threads
-            threading.Thread(target=_remove, args=(path,), name=REMOVAL).start()
+            threading.Thread(target=remove, args=(path,), name=REMOVAL).start()
             return
     with suppress(OSError):
         os.unlink(path)
@@ -231,7 +231,7 @@ class AtomicFile:
                 os.link(self.target, previous)
             os.replace(self.path, self.target)
         finally:
-            _remove(previous, self.size)
+            remove(previous, self.size)
 
     def discard(self) -> bool:
         """Remove the unfinished file; return False if it does not exist or was renamed."""
@@ -303,7 +303,7 @@ class Replacement:
 
     def forget(self) -> None:
         """Remove the previous file."""
-        _remove(self._kept, self.file.size)
+        remove(self._kept, self.file.size)
 
 
 def publish(files: Sequence[AtomicFile]) -> None:

@@ -294,7 +294,7 @@ def _find_positions(
         if (np.diff(bounds) < 1).any():
             raise ValueError(
                 f"region= has positions {shorten(str(found.tolist()))} for {dim!r}, expected "
-                f"different ones from 0 to {lengths[dim] - 1}"
+                f"different ones from {-lengths[dim]} to {lengths[dim] - 1}"
             )
         if (np.diff(order) != 1).any():
             orders[dim] = order

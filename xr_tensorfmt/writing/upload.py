@@ -31,6 +31,7 @@ from xr_tensorfmt.writing.atomic_file import (
     Replacement,
     build_exists_error,
     build_suffix,
+    remove,
 )
 
 _logger = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class UploadedFile(AtomicFile):
         try:
             Upload(self.location, overwrite=self.overwrite).upload(self.path)
         finally:
-            self.discard()
+            remove(self.path, self.size)
 
     def plan_replacement(self, siblings: Sequence[Replacement] | None = None) -> ObjectReplacement:
         """Plan to replace one of a set of objects; `siblings` are the others if it is the index."""

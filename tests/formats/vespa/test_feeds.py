@@ -549,6 +549,8 @@ ODD = {
     "update": '{"update": "id:9", "fields": {"v": {"assign": "3F80000040A00000"}}}',
     "escaped id": GOOD % ("\\u0061\\n", "3F80000040A00000"),
     "two in a line": f"[{GOOD % (8, '3F80000040A00000')}, {GOOD % (9, '3F80000040A00000')}]",
+    "hit of a query": (GOOD % (9, "3F80000040A00000")).replace('"put": "id:9"', '"id": "index:9"')
+    .replace('"title": "ü"', '"documentid": "id:9"'),
     "two without brackets": f"{GOOD % (8, '3F80000040A00000')}, {GOOD % (9, '-')}",
     "repeated key": (GOOD % (9, "3F80000040A00000")).replace("}}", ', "values": ""}}'),
     "of a copy": (GOOD % (9, "")).replace('"title": "ü"', '"a": {"v": {"type": '
@@ -595,6 +597,14 @@ def test_documents_are_equal_line_by_line(odd: str, first: str, tmp_path: Path) 
         assert result == expected
     else:
         xr.testing.assert_identical(result, expected)
+
+
+def test_hits_of_a_query_are_labelled_by_their_documents() -> None:
+    lines = [(GOOD % (n, "3F80000040A00000")).replace("put", "id") for n in range(3)]
+    hits = [line.replace('"id:', '"index:').replace('"title": "ü"', f'"documentid": "id:{n}"')
+            for n, line in enumerate(lines)]  # fmt: skip
+    assert open_feed(hits)[0].document.values.tolist() == ["0", "1", "2"]
+    xr.testing.assert_identical(open_feed(hits)[0], open_feed(lines)[0])
 
 
 @pytest.mark.store

@@ -51,8 +51,6 @@ FEED = "<Vespa feed>"
 # White space and a byte order mark.
 _MARGIN = "\ufeff \t\r\n"
 
-_ID_KEYS = ("put", "update", "id")
-
 # Errors of lines that do not match a pattern.
 _DIFFERENT = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -187,6 +185,12 @@ def _list_documents(value: Any) -> list[Any]:
     return documents if isinstance(documents, list) else [value]
 
 
+def _find_id(document: Mapping[str, Any]) -> Any:
+    """Return the id of a document with fields. The hit of a query may have one of its own."""
+    id_ = document.get("put") or document.get("update")
+    return id_ or document["fields"].get("documentid") or document.get("id")
+
+
 @dataclass
 class Column:
     """The tensors of a field of all documents, as one tensor with a dimension of documents."""
@@ -234,8 +238,6 @@ class Pattern:
     """The first document without its digits, which a JSON parser would copy one by one."""
 
     document: Mapping[str, Any]
-    # The key of the id: put, update or id.
-    key: str
     # The bytes from the name of each field to its digits, and the number of digits.
     marks: Mapping[str, tuple[bytes, int]]
 
@@ -254,7 +256,7 @@ class Pattern:
             f'"{_CUT.decode()}"' not in format_json(document["fields"][field]) for field in marks
         ):
             raise ValueError("the digits belong to another field")
-        return cls(document, next(key for key in _ID_KEYS if document.get(key)), marks)
+        return cls(document, marks)
 
     def match(self, lines: Sequence[bytes]) -> tuple[list[str], list[bytes]]:
         """Return the ids, and the cells of all fields. Raise an error if a line is different."""
@@ -266,7 +268,7 @@ class Pattern:
             lines = [line[:start] + _CUT + line[start + size :] for line, start in pairs]
         documents = json.loads(f"[{b','.join(lines).decode()}]")
         keys, tensors = self.document.keys(), self.document["fields"]
-        ids = [document[self.key] for document in documents if document.keys() == keys]
+        ids = [_find_id(document) for document in documents if document.keys() == keys]
         both = ((x["fields"][field], tensors[field]) for field in self.marks for x in documents)
         if len(ids) != len(lines) or any(tensor != expected for tensor, expected in both):
             raise ValueError("a line is different")
@@ -355,7 +357,7 @@ class Feed:
         if missing := [field for field, tensor in tensors.items() if tensor is None]:
             self.other_fields.update(stored or document)
             return f"without a tensor in the field {' and '.join(map(repr, missing))}"
-        id_ = next(filter(None, map(document.get, _ID_KEYS)), None)
+        id_ = _find_id(document)
         if not isinstance(id_, str) or not id_.startswith(self.prefix):
             raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
         label = id_[len(self.prefix) :]

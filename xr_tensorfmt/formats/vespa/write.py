@@ -169,6 +169,8 @@ def _check_dropped(
         names = shorten(" and ".join(sorted(types)))
         subject += f", because its labels are {names}, expected str"
         hint = f"convert them by ds.assign_coords({name}=ds[{name!r}].astype(str))"
+        if coordinate.to_index().hasnans:
+            hint = f"leave out missing ones by ds.isel({dim}=ds[{name!r}].notnull())"
     elif dim in dims and not block_dims and BLOCK not in dims and coordinate.dtype.kind in "UTO":
         subject += f", which does not label the dimension {dim!r}"
         hint = f"call ds.rename_dims({dim}={BLOCK!r}) to make it a label of blocks"
