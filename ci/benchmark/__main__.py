@@ -27,14 +27,14 @@ from benchmark.cases import CASES, LIMITS, OURS, SERVERS
 
 DATA, TABLE = (Path(__file__).with_name(name) for name in ("measurements.json", "table.md"))
 PACKAGES = ("numpy", "xarray", "dask", "zarr", "h5netcdf", "netCDF4", "safetensors")
-QUICK_SCALE, MAX_ROUNDS, MAX_SECONDS = 16, 25, 5.0
+QUICK_SCALE, MAX_ROUNDS, MAX_SECONDS, PAGE = 16, 25, 5.0, os.sysconf("SC_PAGE_SIZE")
 Row = dict[str, Any]
 
 
 def get_own_memory() -> float:
     """Return the memory of this process that is not a mapped file, in MiB."""
     _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text("ascii").split())
-    return (resident - shared) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+    return (resident - shared) * PAGE / (1 << 20)
 
 
 def run(contender: Any, expected: Any = None, memory: float = 0) -> dict[str, float]:
@@ -52,9 +52,11 @@ def run(contender: Any, expected: Any = None, memory: float = 0) -> dict[str, fl
     if expected:
         thread.start()
     start = perf_counter()
-    value = function()
-    seconds = perf_counter() - start
-    done.set()
+    try:
+        value = function()
+        seconds = perf_counter() - start
+    finally:
+        done.set()
     if expected:
         thread.join()
         array = np.asarray(read(value) if read else value)
@@ -107,7 +109,7 @@ def format_table(rows: list[Row]) -> str:
 
 def describe_machine() -> str:
     """Return the hardware and the versions of the packages."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    memory = PAGE * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     system = f"{platform.system()} {platform.release().split('-')[0]}"
     hardware = f"{CPU_COUNT} cores, {memory:.0f} GiB, {system}, Python {platform.python_version()}"
     return ", ".join([hardware, *(f"{name} {version(name)}" for name in PACKAGES)])

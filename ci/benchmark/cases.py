@@ -40,8 +40,7 @@ SERVERS = ExitStack()  # closed after each section
 RANDOM = da.random.default_rng(0)  # type: ignore[attr-defined]
 Built = tuple[dict[str, Any], Callable[[], Any]]
 NUMPY, SAFETENSORS = "numpy, unlabelled", "safetensors, unlabelled"
-# Contenders that do a part of the task.
-LIMITS = {NUMPY, SAFETENSORS, "the read", "import xarray", "DataTree.from_dict"}
+LIMITS = {NUMPY, SAFETENSORS, "the read", "import xarray", "DataTree.from_dict"}  # a part
 
 
 @dataclass(frozen=True)

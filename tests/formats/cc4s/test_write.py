@@ -652,10 +652,15 @@ class TestOrphans:
         )
         s3.refused = lambda environ: environ["REQUEST_METHOD"] == "DELETE"
         try:
-            with pytest.warns(TensorFormatWarning, match=r"components\.hh\.elements.*remove them"):
+            with pytest.warns(TensorFormatWarning) as caught:
                 to_file(self.amplitudes, url, "cc4s", storage_options=s3.options)
         finally:
             s3.refused = lambda environ: False
+        messages = [str(warning.message) for warning in caught]
+        assert ["hh.elements" in text for text in messages] == [False, True]
+        assert all(
+            text.endswith("describes its elements any longer; remove it") for text in messages
+        )
         xr.testing.assert_identical(load(url, storage_options=s3.options), self.amplitudes)
 
     def test_elements_are_kept_if_writing_fails(self, tmp_path: Path) -> None:
