@@ -44,6 +44,13 @@ class Fields:
         field, hint = self.get_path(key), hint or self.hint
         return TensorFormatError(self.path, field, actual, expected, hint, offset=self.offset)
 
+    def check(
+        self, holds: bool, key: object, actual: object, expected: str, hint: str = ""
+    ) -> None:
+        """Raise the error about the value of a key unless a condition holds."""
+        if not holds:
+            raise self.error(key, actual, expected, hint)
+
     def get(self, key: Any, kind: type[Value], default: Value | None = None) -> Value:
         """Return a value. Raise TensorFormatError if it is missing or of another type."""
         if key not in self.values:

@@ -16,6 +16,9 @@ from xr_tensorfmt.errors import TensorFormatError
 _NEAR = 64 << 10
 _INCOMPLETE = "the file is incomplete; fetch it again"
 
+CORRUPT = "the file is corrupt, or a newer version wrote it; fetch it again"
+"""The default hint of an error about a header."""
+
 UNFINISHED_MARK = b"The files of this index are being replaced, or a writer failed."
 """First bytes of an object in the place of the index of several objects."""
 
@@ -82,14 +85,31 @@ class HeaderReader:
     def check_complete(self, stop: int) -> None:
         """Raise TensorFormatError if the file is shorter than `stop` bytes."""
         size = self.source.size
-        if size < stop:
-            raise self.error("the file", f"{size} bytes", f"{stop} bytes", _INCOMPLETE, size)
+        self.check(size >= stop, "the file", f"{size} bytes", f"{stop} bytes", _INCOMPLETE, size)
 
     def error(
-        self, field: str, actual: object, expected: str, hint: str, offset: int
+        self,
+        field: str,
+        actual: object,
+        expected: str,
+        hint: str = CORRUPT,
+        offset: int | None = None,
     ) -> TensorFormatError:
         """Create an error about a field of this file."""
         return TensorFormatError(self.source.name, field, actual, expected, hint, offset=offset)
+
+    def check(
+        self,
+        holds: bool,
+        field: str,
+        actual: object,
+        expected: str,
+        hint: str = CORRUPT,
+        offset: int | None = None,
+    ) -> None:
+        """Raise the error about a field unless a condition holds."""
+        if not holds:
+            raise self.error(field, actual, expected, hint, offset)
 
 
 @dataclass
@@ -114,14 +134,27 @@ class Cursor:
         """Read the marker of a section, or raise TensorFormatError if the file has other bytes."""
         field = f"the marker {marker.decode()}"
         actual = self.take(len(marker), field)
-        if actual != marker:
-            raise self.error(field, repr(actual), repr(marker), "the file is corrupt")
+        self.check(actual == marker, field, repr(actual), repr(marker))
 
     def error(
-        self, field: str, actual: object, expected: str, hint: str, *, skip: int = 0
+        self, field: str, actual: object, expected: str, hint: str = CORRUPT, *, skip: int = 0
     ) -> TensorFormatError:
         """Create an error about the last field, or the part of it after `skip` bytes."""
         return self.reader.error(field, actual, expected, hint, self._last + skip)
+
+    def check(
+        self,
+        holds: bool,
+        field: str,
+        actual: object,
+        expected: str,
+        hint: str = CORRUPT,
+        *,
+        skip: int = 0,
+    ) -> None:
+        """Raise the error about the last field unless a condition holds."""
+        if not holds:
+            raise self.error(field, actual, expected, hint, skip=skip)
 
 
 MAX_DIMENSIONS = 31
