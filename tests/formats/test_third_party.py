@@ -277,6 +277,12 @@ def declare(line: str) -> str:
 
 BROKEN = {
     "its import fails": ("raise RuntimeError('no such library')", "no such library"),
+    "its import exits": ("raise SystemExit('no such library')", "SystemExit('no such library')"),
+    "it exits when it is created": (declare("def __init__(self): raise SystemExit(2)"), "Exit(2)"),
+    "it exits when it is compared": (
+        declare("def match(self, reader): raise SystemExit(2)"),
+        "cannot be compared with",
+    ),
     "it is no class": ("GridFormat = 3", "not a subclass"),
     "it is another class": ("class GridFormat: name = 'grid'", "not a subclass"),
     "it has no version": (MODULE.replace("contract_version = 1", ""), "contract_version is None"),

@@ -59,7 +59,7 @@ class EmbeddedMetadata:
     tagged_attrs: bool = False
     # Attributes that the format stores without dtypes.
     numpy_attrs: Mapping[str, Any] = field(default_factory=dict)
-    # Attributes that the format does not store.
+    # Attributes that the format does not store, and None for a stored one in its position.
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -152,7 +152,10 @@ def _apply_to_attrs(stored: Mapping[str, Any], embedded: EmbeddedMetadata) -> Ma
         # Use the dtype only if another program has not changed the number.
         if name in stored and dumps(strip_dtypes(value)) == dumps(stored[name]):
             attrs[name] = from_json(value)
-    return attrs | dict(from_json(embedded.attrs))
+    # None marks the position of an attribute that the format stores.
+    members = from_json(embedded.attrs)
+    added = {n: value for n, value in members.items() if value is not None or n not in attrs}
+    return (members if len(added) < len(members) else {}) | attrs | added
 
 
 def _apply_to_tensor(tensor: Tensor, variable: EmbeddedVariable, options: OpenOptions) -> Tensor:

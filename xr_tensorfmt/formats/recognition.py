@@ -198,7 +198,7 @@ def _match_plugin(file_format: Format, reader: HeaderReader) -> Match:
         return Match(file_format.match(reader))
     except (OSError, TensorFormatError):
         return Match.NONE
-    except Exception as error:  # noqa: BLE001  # other packages can raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # packages can raise anything
         warnings.warn(
             f"the format {file_format.name!r} cannot be compared with {reader.source.name}: "
             f"{error!r}; update or remove its package",

@@ -56,7 +56,7 @@ def load_plugins() -> tuple[Format, ...]:
     for entry in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
         try:
             file_format = _load_plugin(entry.load(), loaded)
-        except Exception as error:  # noqa: BLE001  # other packages can raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # packages can raise anything
             warnings.warn(
                 f"the format {entry.name!r} of {entry.value} cannot be used: {error!r}; "
                 "update or remove its package",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import struct
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from tests.findings import assert_finding_at_error
 from tests.magfiles import put
 from tests.opening import load
 from tests.work import limit_calls, limit_memory
-from xr_tensorfmt import TensorFormatError
+from xr_tensorfmt import TensorFormatError, validate
 
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
 TENSORS = {"w": put(WEIGHTS), "b": put(WEIGHTS[0])}
@@ -380,9 +381,14 @@ def test_tensor_described_twice_raises() -> None:
         load(content)
 
 
-def test_dtype_is_read_by_number_if_its_name_differs() -> None:
-    dataset = load(make_snapshot_300(dtype="int32"))
-    np.testing.assert_array_equal(dataset["w"].values, WEIGHTS)
+@pytest.mark.parametrize("dtype", ["int32", "float64", "", 0])
+def test_dtype_must_agree_with_its_number(dtype: object) -> None:
+    content = make_snapshot_300(dtype=dtype)
+    message = re.escape(f"the dtype and dtype_id of 'w' at byte 44: ({dtype!r}, 0)")
+    with pytest.raises(TensorFormatError, match=f"{message}.*expected 'float32'"):
+        load(content)
+    (finding,) = validate(content)
+    assert finding.field == "the dtype and dtype_id of 'w'"
 
 
 def test_corrupt_snapshot_is_no_empty_archive() -> None:

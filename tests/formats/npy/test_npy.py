@@ -352,6 +352,17 @@ def test_members_that_are_no_arrays_are_omitted_with_warning() -> None:
         assert list(open_lazily(content)) == ["a"]
 
 
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_arrays_without_suffix_are_read_as_numpy_reads_them(compression: int) -> None:
+    members = ("a", save(np.arange(3))), ("a.npy", save(np.arange(4))), ("b", save(np.arange(5)))
+    content = make_archive(*members, compression=compression)
+    expected = np.load(io.BytesIO(content))
+    actual = open_lazily(content, format="npz")
+    assert list(actual) == ["a", "a.npy", "b"]
+    for name in actual:
+        np.testing.assert_array_equal(actual[name], expected[name])
+
+
 def make_damaged_zips() -> dict[str, tuple[bytes, str]]:
     good = make_archive(("a.npy", save(np.arange(3))))
     with pytest.warns(UserWarning, match="Duplicate name"):

@@ -297,7 +297,8 @@ def index(tmp_path: Path) -> str:
 def test_index_is_one_dataset(index: str) -> None:
     actual = xr.open_dataset(index)  # engine= is guessed
     assert list(actual) == ["a.w", "a.b", "b.w"]
-    assert actual.attrs == {"format": "pt", "total_size": 60}
+    assert actual.attrs == {"format": "pt"}
+    assert actual.encoding["tensorfmt"] == {"format": "safetensors", "total_size": 60}
     for tensors in SHARDS.values():
         for key, values in tensors.items():
             np.testing.assert_array_equal(actual[key], values)
@@ -370,12 +371,39 @@ def test_corrupt_index_raises(
         open_lazily(f"memory://bucket/{INDEX}")
 
 
-def test_tensors_that_index_does_not_name_are_omitted_with_warning(
+def test_tensors_that_index_does_not_name_are_omitted_with_one_warning(
     memory: MemoryFileSystem,
 ) -> None:
-    put_index(memory, "/bucket", weight_map={"b.w": max(SHARDS)})
-    with pytest.warns(TensorFormatWarning, match="the tensor 'a.b'.*omitted"):
-        assert list(open_lazily(f"memory://bucket/{INDEX}")) == ["b.w"]
+    path = put_index(memory, "/bucket", weight_map={"b.w": max(SHARDS)})
+    extra = {"b.w": np.ones(2), **{f"extra.{n}": np.ones(1) for n in range(99)}}
+    memory.pipe_file(f"/bucket/{min(SHARDS)}", save(extra))
+    memory.pipe_file(
+        path, json.dumps({"weight_map": {"b.w": max(SHARDS), "extra.0": min(SHARDS)}}).encode()
+    )
+    message = rf"100 tensors .*another file: 'a\.b' in {max(SHARDS)}, 'b\.w' in {min(SHARDS)}"
+    with pytest.warns(TensorFormatWarning, match=message) as warned:
+        assert list(open_lazily(f"memory://bucket/{INDEX}")) == ["b.w", "extra.0"]
+    assert len(warned) == 1
+
+
+def test_index_opens_without_metadata_and_without_a_missing_tensor(
+    memory: MemoryFileSystem,
+) -> None:
+    weight_map = {"a.w": min(SHARDS), "lost": max(SHARDS)}
+    put_index(memory, "/bucket", weight_map=weight_map, metadata=None)
+    with pytest.warns(TensorFormatWarning) as warned:
+        ds = open_lazily(f"memory://bucket/{INDEX}")
+    assert list(ds) == ["a.w"]
+    assert any("'lost'" in str(warning.message) for warning in warned)
+    with pytest.raises(TensorFormatError, match="the file of 'lost'"):
+        open_lazily(f"memory://bucket/{INDEX}", dims={"lost": ("x",)})
+
+
+def test_metadata_may_be_null() -> None:
+    header = b'{"__metadata__":null,"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+    content = len(header).to_bytes(8, "little") + header + b"\7"
+    assert list(load(content)) == ["w"]
+    assert open_lazily(content, format="safetensors").w.values == 7
 
 
 def test_index_becomes_one_file(index: str, tmp_path: Path) -> None:
@@ -418,7 +446,8 @@ def test_a_model_is_written_in_several_files(tmp_path: Path, limit: int | str) -
         assert file.metadata() == {"format": "pt"}
         np.testing.assert_array_equal(file.get_tensor("2.weight"), np.full((4, 3), 2))
     back = open_lazily(tmp_path / INDEX)
-    xr.testing.assert_identical(back.load(), make_model().assign_attrs(total_size=144))
+    assert back.encoding["tensorfmt"]["total_size"] == 144
+    xr.testing.assert_identical(back.load(), make_model())
     assert validate(tmp_path / INDEX) == []
 
 
@@ -432,7 +461,9 @@ def test_a_model_without_tensors_has_one_file(tmp_path: Path) -> None:
     empty = xr.Dataset(attrs={"format": "pt"})
     to_file(empty, tmp_path / INDEX, "safetensors")
     assert list_files(tmp_path) == ["model-00001-of-00001.safetensors", INDEX]
-    assert open_lazily(tmp_path / INDEX).attrs == {"format": "pt", "total_size": 0}
+    back = open_lazily(tmp_path / INDEX)
+    assert back.attrs == {"format": "pt"}
+    assert back.encoding["tensorfmt"]["total_size"] == 0
 
 
 def test_a_smaller_number_of_files_replaces_a_larger_one(tmp_path: Path) -> None:

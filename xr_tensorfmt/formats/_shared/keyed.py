@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from types import MappingProxyType
-from typing import Any, TypeGuard
-
-import numpy as np
+from typing import Any, TypeGuard, TypeVar
 
 from xr_tensorfmt.core.container import EMBEDDED_KEY, Container, Tensor
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Element, Plain
+from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, check_size
@@ -26,15 +24,16 @@ from xr_tensorfmt.errors import TensorFormatError, shorten
 Shapes = dict[tuple[str, int], tuple[tuple[int, ...], int]]
 """Results of `parse_shape` by ``repr(shape)`` and element: a model has few. `True` is not `1`."""
 
-BYTE = Plain(np.dtype(np.uint8))
+Value = TypeVar("Value")
 _DIM_SUFFIXES = tuple(f"_dim_{axis}" for axis in range(MAX_DIMENSIONS))
 
 
-@dataclass(frozen=True)
-class Undecodable(Dense):
-    """The bytes of a tensor that is not supported. Opening omits it."""
-
-    error: TensorFormatError
+def split_omitted(
+    parsed: Mapping[str, Value | TensorFormatError],
+) -> tuple[dict[str, Value], dict[str, TensorFormatError]]:
+    """Divide parsed tensors into supported ones, and errors about the others."""
+    omitted = {key: x for key, x in parsed.items() if isinstance(x, TensorFormatError)}
+    return {key: x for key, x in parsed.items() if not isinstance(x, TensorFormatError)}, omitted
 
 
 def parse_shape(
@@ -135,15 +134,13 @@ def build_container(
     metadata: Mapping[str, Any] = MappingProxyType({}),
     findings: Iterable[Finding] = (),
     sources: Mapping[str, Source | None] = MappingProxyType({}),
+    omitted: Mapping[str, TensorFormatError] = MappingProxyType({}),
 ) -> Container:
     """Build the container of a file with tensors under keys, and metadata.
 
     The values of a tensor are in another file if `sources` has its key.
     """
-    _check_keys(path, layouts)
-    omitted = {key: x.error for key, x in layouts.items() if type(x) is Undecodable}
-    if omitted:
-        layouts = {key: layout for key, layout in layouts.items() if key not in omitted}
+    _check_keys(path, (*layouts, *omitted))
     if not options.decode_floats:
         layouts = {x: replace(y, element=y.element.narrow) for x, y in layouts.items()}
     named = zip(layouts.items(), _name_dims(options.dims, layouts), strict=True)

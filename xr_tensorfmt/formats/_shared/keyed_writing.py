@@ -7,7 +7,6 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt.core.container import EMBEDDED_KEY
@@ -52,9 +51,6 @@ def plan_variables(
 
 Coordinates = dict[str, Variable]
 
-# Attribute with the bytes of all tensors.
-TOTAL_SIZE = "total_size"
-
 
 def select_stored(
     checked: CheckedInput, elements: Mapping[str, Element], *, empty: bool
@@ -97,24 +93,11 @@ def embed_variables(
     )
 
 
-def compute_totals(attrs: Mapping[Any, Any], variables: Sequence[KeyedVariable]) -> dict[str, Any]:
-    """Compute attributes of an index about all tensors, which may have changed. Keep types."""
-    totals = {
-        TOTAL_SIZE: (v.size * conversion.element.stored.itemsize for v, conversion in variables),
-        "total_parameters": (variable.size for variable, _ in variables),
-    }
-    return {
-        name: type(attrs[name])(sum(total))
-        for name, total in totals.items()
-        if isinstance(attrs.get(name), int | float | str | np.number)
-    }
-
-
-def encode_dataset_attrs(checked: CheckedInput, attrs: Mapping[Any, Any]) -> dict[str, Any]:
+def encode_dataset_attrs(checked: CheckedInput) -> dict[str, Any]:
     """Encode attributes of the Dataset. The name of the embedded metadata is reserved."""
     if EMBEDDED_KEY in checked.attrs:
         raise ValueError(
             f"{checked.path}: the attribute {EMBEDDED_KEY!r} of the Dataset has the name of the "
             "metadata entry for dims and coordinates; rename it"
         )
-    return encode_attrs(checked, attrs, "the Dataset")
+    return encode_attrs(checked, checked.attrs, "the Dataset")

@@ -63,7 +63,7 @@ POOL = b"SRP!"
 # Limits of the container on the number and the bytes of strings in the pool.
 MAX_STRINGS, MAX_POOL_BYTES = 65534, 128 << 20
 # dtypes and alignment of data, by version.
-SNAPSHOTS = {100: (spec.SNAPSHOT_100_DTYPES, 1), 200: (spec.SNAPSHOT_200_DTYPES, 16)}
+SNAPSHOTS = {100: (spec.SNAPSHOT_100_DTYPES, 1), 200: (spec.DTYPES, 16)}
 
 _COUNT = Struct("<I")
 # Rank, dtype, zeros, index of the key in the pool, elements, offset. The shape follows.

@@ -12,11 +12,15 @@ from dataclasses import astuple, dataclass, field
 from struct import Struct
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.findings import Finding, Gap
 from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.narrow_floats import build_elements
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.mag import MAGIC
 
 CORRUPT = "the header is corrupt"
@@ -33,14 +37,15 @@ LATE_ARCHIVE_DTYPES = ("float32", "float16", "bool", *_INTEGERS)
 SNAPSHOT_100_DTYPES = ("float32", "float16", "bfloat16", "bool", *_INTEGERS)
 
 # Snapshot 200 and 300.
-SNAPSHOT_200_DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "bool", *_INTEGERS)
+DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "bool", *_INTEGERS)
 
-LITTLE_ENDIAN = build_elements(SNAPSHOT_200_DTYPES)
-BIG_ENDIAN = build_elements(SNAPSHOT_200_DTYPES, ">")
+BYTE = Plain(np.dtype(np.uint8))
+LITTLE_ENDIAN = build_elements(DTYPES)
+BIG_ENDIAN = build_elements(DTYPES, ">")
 
 # Version 300.
 VERSION = 300
-DTYPE_NAMES = tuple("boolean" if name == "bool" else name for name in SNAPSHOT_200_DTYPES)
+DTYPE_NAMES = tuple("boolean" if name == "bool" else name for name in DTYPES)
 ALIGNMENT = 4096
 # Limit on the JSON document. A document with a tokenizer has about 10 MB.
 MAX_DOCUMENT_BYTES = 128 << 20
@@ -64,6 +69,7 @@ class MagFile:
     gaps: tuple[Gap, ...] = ()
     end: int | None = None  # of the reserved bytes of an archive
     fillers: tuple[int, ...] = (0,)  # bytes of the padding
+    omitted: Mapping[str, TensorFormatError] = field(default_factory=dict)  # unsupported dtypes
 
 
 def round_up(offset: int, multiple: int) -> int:

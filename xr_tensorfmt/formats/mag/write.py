@@ -53,8 +53,7 @@ def _build_metadata(
     checked: CheckedInput, variables: Sequence[keyed.KeyedVariable], coordinates: keyed.Coordinates
 ) -> dict[str, Any]:
     """Return the attributes of the Dataset with the embedded metadata."""
-    attrs = {**checked.attrs, **keyed.compute_totals(checked.attrs, variables)}
-    attrs = keyed.encode_dataset_attrs(checked, attrs)
+    attrs = keyed.encode_dataset_attrs(checked)
     metadata: dict[str, Any] = strip_dtypes(attrs)
     embedded = replace(
         keyed.embed_variables(checked, variables, coordinates),
@@ -73,7 +72,7 @@ def _pack_document(placed: keyed.PlacedTensors, metadata: Mapping[str, Any]) -> 
     file_info = (1, datetime.now().astimezone().isoformat(), "0.2.2", "0.3.0")  # magnetron 0.2.2
     entries = {}
     for key, (shape, element, start, stop) in placed.items():
-        dtype_id = spec.SNAPSHOT_200_DTYPES.index(element.name)
+        dtype_id = spec.DTYPES.index(element.name)
         entries[key] = {
             "shape": shape,
             "dtype": spec.DTYPE_NAMES[dtype_id],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from io import BytesIO
 from tokenize import TokenError
@@ -49,8 +50,8 @@ _TOO_DEEP = (RecursionError, MemoryError)
 _TIMES = [(unit, 1) for unit in ("s", "ms", "us", "ns")]
 
 
-class UnsupportedMemberError(TensorFormatError):
-    """A valid array, which may be a member of a zip, cannot be a variable."""
+Member = tuple[str, Layout | TensorFormatError, Source | None]
+"""Key, layout (or the reason why it is not supported) and content of a member of a zip."""
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -58,6 +59,8 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     path = reader.source.name
     head = reader.read_head(compute_header_stop(reader.head))
     layout, stop = parse_array(path, head, 0, options.name, "the array")
+    if isinstance(layout, TensorFormatError):
+        raise layout
     reader.check_complete(stop)
     dims = name_dims(options.dims, options.name, get_default_dims(len(layout.shape)))
     # numpy.save can append arrays to an open file.
@@ -69,54 +72,56 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the directory of a zip and the headers of its arrays, concurrently if remote."""
     members, end = read_directory(reader, MAX_NPZ_DIRECTORY_BYTES)
+    files = {member.filename for member in members}
 
-    def read_one(member: ZipInfo) -> tuple[Layout, Source | None] | TensorFormatError:
+    def read_one(member: ZipInfo) -> Member | TensorFormatError:
         try:
-            return _read_member(reader, member)
-        except UnsupportedMemberError as error:
-            return keyed.Undecodable((0,), keyed.BYTE, 0, error), None
+            return _read_member(reader, member, files)
         except TensorFormatError as error:
             return error
 
-    path, errors = reader.source.name, []
-    layouts, sources = dict[str, Layout](), dict[str, Source | None]()
-    for member, result in zip(members, reader.source.run(read_one, members), strict=True):
-        key = member.filename.removesuffix(SUFFIX)
+    parsed, corrupt = dict[str, Layout | TensorFormatError](), list[TensorFormatError]()
+    sources = dict[str, Source | None]()
+    for result in reader.source.run(read_one, members):
         if isinstance(result, TensorFormatError):
-            errors.append(result)
-        elif key in layouts:
-            raise keyed.build_key_error(path, f"{key!a} twice")
+            corrupt.append(result)
         else:
-            layouts[key], sources[key] = result
-    if errors and all(isinstance(layout, keyed.Undecodable) for layout in layouts.values()):
-        raise errors[0]
+            key, parsed[key], sources[key] = result
+    layouts, omitted = keyed.split_omitted(parsed)
+    if corrupt and not layouts:
+        raise corrupt[0]
     findings = [
         replace(finding, message=f"{finding.message}; it is omitted")
-        for finding in map(finding_from_error, errors)
+        for finding in map(finding_from_error, corrupt)
     ]
     container = keyed.build_container(
-        options, path, layouts, {"format": "npz"}, findings=findings, sources=sources
+        *(options, reader.source.name, layouts, {"format": "npz"}),
+        findings=findings,
+        sources=sources,
+        omitted=omitted,
     )
     return replace(container, ends=(end,), parsed=members)
 
 
-def _read_member(reader: HeaderReader, member: ZipInfo) -> tuple[Layout, Source | None]:
+def _read_member(reader: HeaderReader, member: ZipInfo, files: Collection[str]) -> Member:
+    """Read the header of a member. `numpy.load` also reads arrays without the suffix."""
     path, offset, file = reader.source.name, member.header_offset, member.filename
-    key = file.removesuffix(SUFFIX)
-    if key == file:
-        field, actual, expected = f"the member {file!r}", f"no name with {SUFFIX}", "an array"
-        raise UnsupportedMemberError(path, field, actual, expected, "unzip it", offset)
+    stem = file.removesuffix(SUFFIX)
+    key = file if stem in files else stem
     field = f"the member {key!r}"
     source, start, head = open_member(reader, member, field, HEAD_BYTES)
+    if stem == file and not head.startswith(MAGIC):
+        actual, expected = "no NumPy array", f"an array, or a name with {SUFFIX}"
+        return key, reader.error(field, actual, expected, "unzip it", offset), None
     stop = min(compute_header_stop(head), member.file_size)
     if stop > len(head):
         head = (source or reader).read_bytes(start, start + stop)
     layout, stop = parse_array(path, head, start, key, f"the array {key!r}")
-    if stop > start + member.file_size:
+    if isinstance(layout, Layout) and stop > start + member.file_size:
         actual = f"{member.file_size} bytes"
         expected = f"{stop - start} bytes for shape {layout.shape}"
         raise TensorFormatError(path, field, actual, expected, "the file is corrupt", offset)
-    return layout, source
+    return key, layout, source
 
 
 def compute_header_stop(head: bytes) -> int:
@@ -127,8 +132,13 @@ def compute_header_stop(head: bytes) -> int:
     return start + min(length, MAX_HEADER_BYTES + 1)
 
 
-def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> tuple[Layout, int]:
-    """Return the layout of an array whose header is at an offset, and the end of its data."""
+def parse_array(
+    path: str, head: bytes, offset: int, key: str, title: str
+) -> tuple[Layout | TensorFormatError, int]:
+    """Return the layout of an array whose header is at an offset, and the end of its data.
+
+    If its dtype is not supported, return the error about it in place of the layout.
+    """
 
     def error(field: str, actual: object, expected: str, hint: str) -> TensorFormatError:
         return TensorFormatError(path, f"{field} of {title}", actual, expected, hint, offset)
@@ -151,7 +161,7 @@ def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> tu
         raise error("the header", actual, expected, hint) from None
     if hint := _find_hint(dtype):
         expected = "numbers, bools, strings, or times in s, ms, us or ns"
-        raise UnsupportedMemberError(path, f"the dtype of {title}", dtype, expected, hint, offset)
+        return error("the dtype", dtype, expected, hint), offset
     shape = tuple(map(int, lengths))
     if min(shape, default=0) < 0:
         raise error("the shape", shape, "lengths", "the header is corrupt")

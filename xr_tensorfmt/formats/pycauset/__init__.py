@@ -41,7 +41,8 @@ class PycausetFormat(LazyFormat):
                 "elements are stored."
             ),
             "seed": Option(
-                "Seed of the random numbers in the values. The default is the attribute seed."
+                "Seed of the random numbers in the values. The default is the seed of the opened "
+                "file if the whole matrix is written, otherwise 0."
             ),
         }
     )

@@ -21,9 +21,11 @@ from xr_tensorfmt.formats.safetensors.spec import (
     DTYPES,
     ELEMENTS,
     HEADER_CHECKSUMS,
+    INDEX_FACTS,
     LENGTH_BYTES,
     MAX_HEADER_BYTES,
     METADATA,
+    TOTAL_SIZE,
     WEIGHT_MAP,
     compute_checksum,
 )
@@ -40,15 +42,18 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         return _read_index(reader, options)
     header = SafetensorsHeader.read(reader)
     path, layouts = reader.source.name, header.layouts
-    container = keyed.build_container(options, path, layouts, _FILE_INFO, header.metadata)
+    container = keyed.build_container(
+        options, path, layouts, _FILE_INFO, header.metadata, omitted=header.omitted
+    )
     return replace(container, ends=(header.end,))
 
 
 @dataclass(frozen=True)
 class SafetensorsHeader:
-    """Parsed header of a file."""
+    """Parsed header of a file: tensors, and errors about tensors that are not supported."""
 
     layouts: Mapping[str, Dense]
+    omitted: Mapping[str, TensorFormatError]
     metadata: Mapping[str, str]
     end: End
     checksum: str
@@ -59,20 +64,25 @@ class SafetensorsHeader:
         length = reader.read_unsigned(0, LENGTH_BYTES, "the length of the header")
         document = read_json(reader, LENGTH_BYTES, length, MAX_HEADER_BYTES, "the header")
         entries = dict(document.values)
-        metadata = entries.pop(METADATA, {})
+        metadata = entries.pop(METADATA, None)
+        metadata = {} if metadata is None else metadata  # the package safetensors accepts null
         values = metadata.values() if isinstance(metadata, dict) else [None]
-        if not all(isinstance(value, str) for value in values):
-            actual = shorten(repr(metadata))
-            raise document.error(METADATA, actual, "an object whose values are strings")
+        expected = "an object whose values are strings"
+        is_valid = all(isinstance(value, str) for value in values)
+        document.check(is_valid, METADATA, shorten(repr(metadata)), expected)
         start = LENGTH_BYTES + length
         shapes: keyed.Shapes = {}
-        layouts = {x: _parse(document, x, y, start, shapes) for x, y in entries.items()}
+        parsed = {x: _parse(document, x, y, start, shapes) for x, y in entries.items()}
         checksum = compute_checksum(reader.read_field(0, start, "the header"))
-        return cls(layouts, metadata, _check_consecutive(reader, entries, start), checksum)
+        end = _check_consecutive(reader, entries, start)
+        layouts, omitted = keyed.split_omitted(parsed)
+        return cls(layouts, omitted, metadata, end, checksum)
 
 
-def _parse(document: Fields, key: str, entry: Any, start: int, shapes: keyed.Shapes) -> Dense:
-    """Parse the entry of a tensor. Its offsets are relative to `start`."""
+def _parse(
+    document: Fields, key: str, entry: Any, start: int, shapes: keyed.Shapes
+) -> Dense | TensorFormatError:
+    """Parse an entry with offsets relative to `start`. Return the reason not to support it."""
     try:
         dtype, shape, (first, stop) = _entry_fields(entry)
     except (KeyError, TypeError, ValueError):  # ValueError if there are not two offsets
@@ -85,8 +95,7 @@ def _parse(document: Fields, key: str, entry: Any, start: int, shapes: keyed.Sha
         raise keyed.build_error(document, "the dtype", key, dtype, "a str")
     if dtype not in DTYPES:
         error = keyed.build_error(document, "the dtype", key, dtype, f"one of {', '.join(DTYPES)}")
-        error = replace(error, hint="load it with safetensors.torch.load_file")
-        return keyed.Undecodable((stop - first,), keyed.BYTE, start + first, error)
+        return replace(error, hint="load it with safetensors.torch.load_file")
     element = ELEMENTS[DTYPES[dtype]]
     lengths, nbytes = keyed.parse_shape(document, key, shape, element, shapes)
     if stop - first != nbytes:
@@ -118,33 +127,60 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     path, size = reader.source.name, reader.source.size
     index = read_json(reader, 0, size, MAX_HEADER_BYTES, "the index")
     files = index.get(WEIGHT_MAP, dict)
-    metadata = dict(index.get("metadata", dict, {}))
+    is_null = index.values.get("metadata") is None
+    metadata = {} if is_null else dict(index.get("metadata", dict))
     files = {key: _normalize_path(index, file) for key, file in files.items()}
     headers = _open_files(reader.source, files)
     # A writer replaces the files, then the index. Raise an error if it has done so meanwhile.
     reader.source.check_unchanged()
     _check_headers(index, headers, metadata)
-    layouts, sources = {}, {}
+    layouts, sources, omitted = {}, {}, dict[str, TensorFormatError]()
     for key, file in files.items():
         header = headers[file]
-        if key not in header.layouts:
-            raise index.error(f"the file of {key!r}", repr(file), "a file with that tensor")
-        layouts[key], sources[key] = header.layouts[key], header.end.source
+        if key in header.omitted:
+            omitted[key] = header.omitted[key]
+        elif key in header.layouts:
+            layouts[key], sources[key] = header.layouts[key], header.end.source
+        else:
+            expected, hint = "a file with that tensor", "fetch the index and its files again"
+            omitted[key] = index.error(f"the file of {key!r}", repr(file), expected, hint)
     for name, value in next(iter(headers.values())).metadata.items() if headers else ():
         if all(header.metadata.get(name) == value for header in headers.values()):
             metadata.setdefault(name, value)
-    metadata.pop(HEADER_CHECKSUMS, None)
-    message = "it is in {0} but not in the index, and is omitted; open {0} to read it"
-    findings = [
-        Finding(path, None, f"the tensor {shorten(repr(key))}", message.format(file), "warning")
+    if omitted and not layouts:
+        raise next(iter(omitted.values()))
+    facts = {name: metadata.pop(name, None) for name in INDEX_FACTS}
+    container = keyed.build_container(
+        options, path, layouts, _FILE_INFO, metadata, omitted=omitted, sources=sources
+    )
+    file_info = dict(_FILE_INFO)
+    if facts[TOTAL_SIZE] is not None:
+        file_info[TOTAL_SIZE] = facts[TOTAL_SIZE]
+    return replace(
+        container,
+        encoding={"tensorfmt": file_info},
+        findings=_find_unlisted(path, files, headers),
+        ends=tuple(header.end for header in headers.values()),
+    )
+
+
+def _find_unlisted(
+    path: str, files: Mapping[str, str], headers: Mapping[str, SafetensorsHeader]
+) -> tuple[Finding, ...]:
+    """Return one finding about all tensors that an index does not list, or in another file."""
+    unlisted = [
+        f"{shorten(repr(key))} in {file}"
         for file, header in headers.items()
-        for key in header.layouts
+        for key in (*header.layouts, *header.omitted)
         if files.get(key) != file
     ]
-    container = keyed.build_container(
-        options, path, layouts, _FILE_INFO, metadata, findings, sources
+    if not unlisted:
+        return ()
+    message = (
+        f"{len(unlisted)} tensors of its files are omitted, because it does not list them, or "
+        f"lists them in another file: {shorten(', '.join(unlisted))}; open a file to read them"
     )
-    return replace(container, ends=tuple(header.end for header in headers.values()))
+    return (Finding(path, None, "the index", message, "warning"),)
 
 
 def _normalize_path(index: Fields, file: Any) -> str:

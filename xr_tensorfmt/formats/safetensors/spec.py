@@ -22,6 +22,10 @@ METADATA = "__metadata__"
 WEIGHT_MAP = "weight_map"
 # Checksums of the headers of all files, in the metadata of an index that this package wrote.
 HEADER_CHECKSUMS = "header_crc32"
+# Bytes of all tensors, in the metadata of an index.
+TOTAL_SIZE = "total_size"
+# Keys that are computed when an index is written. They are no attributes.
+INDEX_FACTS = (TOTAL_SIZE, HEADER_CHECKSUMS)
 # dtypes by their names in a header.
 DTYPES = (
     {"BOOL": "bool", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}

@@ -18,10 +18,12 @@ from xr_tensorfmt.formats.safetensors.spec import (
     ELEMENTS,
     HEADER_CHECKSUMS,
     INDEX,
+    INDEX_FACTS,
     INDEX_SUFFIX,
     LENGTH_BYTES,
     MAX_HEADER_BYTES,
     METADATA,
+    TOTAL_SIZE,
     WEIGHT_MAP,
     compute_checksum,
 )
@@ -39,8 +41,9 @@ def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> Fil
     entries, others = keyed.select_stored(checked, ELEMENTS, empty=True)
     if any(conversion.name == METADATA for _, conversion in entries):
         raise ValueError(f"{checked.path}: {METADATA!r} is the name of the metadata; rename it")
-    attrs, embedded = _build_metadata(checked, entries, others)
-    if INDEX_SUFFIX.search(checked.file_name):
+    is_index = bool(INDEX_SUFFIX.search(checked.file_name))
+    attrs, embedded = _build_metadata(checked, entries, others, is_index=is_index)
+    if is_index:
         limit = _DEFAULT_SHARD_BYTES if max_shard_bytes is None else max_shard_bytes
         shards = _split(entries, parse_size("max_shard_bytes", limit))
         return _plan_index(checked, shards, attrs, embedded)
@@ -53,15 +56,24 @@ def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> Fil
 
 
 def _build_metadata(
-    checked: CheckedInput, entries: Sequence[keyed.KeyedVariable], others: keyed.Coordinates
+    checked: CheckedInput,
+    entries: Sequence[keyed.KeyedVariable],
+    others: keyed.Coordinates,
+    *,
+    is_index: bool,
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the attributes that are strings, and the embedded metadata, without totals."""
-    totals = keyed.compute_totals(checked.attrs, entries)
-    attrs = {name: value for name, value in checked.attrs.items() if name not in totals}
-    attrs = keyed.encode_dataset_attrs(checked, attrs)
-    strings = {name: value for name, value in attrs.items() if isinstance(value, str)}
-    other_attrs = {name: value for name, value in attrs.items() if name not in strings}
-    embedded = replace(keyed.embed_variables(checked, entries, others), attrs=other_attrs)
+    """Return the attributes that the format can store, and the embedded metadata."""
+    attrs = keyed.encode_dataset_attrs(checked)
+    strings = {
+        name: value
+        for name, value in attrs.items()
+        if isinstance(value, str) and not (is_index and name in INDEX_FACTS)
+    }
+    embedded_attrs = {name: value for name, value in attrs.items() if name not in strings}
+    if embedded_attrs and [*strings, *embedded_attrs] != list(attrs):
+        # None marks the position of an attribute that the format stores.
+        embedded_attrs = {name: embedded_attrs.get(name) for name in attrs}
+    embedded = replace(keyed.embed_variables(checked, entries, others), attrs=embedded_attrs)
     if embedded == EmbeddedMetadata():
         return strings, {}
     return strings, {EMBEDDED_KEY: encode_metadata(checked, embedded).decode()}
@@ -129,9 +141,9 @@ def _plan_index(
         sibling.name: compute_checksum(sibling.file_plan.pieces[0].data) for sibling in siblings
     }
     entries = [entry for shard in shards for entry in shard]
-    totals = keyed.compute_totals({**checked.attrs, keyed.TOTAL_SIZE: 0}, entries)
+    total = sum(v.size * conversion.element.stored.itemsize for v, conversion in entries)
     content = {
-        "metadata": {**attrs, **embedded, **totals, HEADER_CHECKSUMS: checksums},
+        "metadata": {**attrs, **embedded, TOTAL_SIZE: total, HEADER_CHECKSUMS: checksums},
         WEIGHT_MAP: {
             conversion.name: name
             for name, shard in zip(names, shards, strict=True)
