@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from click.testing import CliRunner, Result
-from packaging.version import Version
 
 from tests import tensfiles as tf
 from xr_tensorfmt import to_file
@@ -20,9 +18,7 @@ GAMMA = np.arange(24.0).reshape(4, 3, 2)
 
 def run(*arguments: str, **options: Any) -> Result:
     """Run the command, and return its output and exit code."""
-    is_old = Version(version("click")) < Version("8.2")
-    runner = CliRunner(mix_stderr=False) if is_old else CliRunner()  # type: ignore[call-arg]
-    return runner.invoke(main, arguments, catch_exceptions=False, **options)
+    return CliRunner().invoke(main, arguments, catch_exceptions=False, **options)
 
 
 def run_ok(*arguments: str) -> str:

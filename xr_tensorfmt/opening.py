@@ -7,8 +7,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-import xarray as xr
-from packaging.version import Version
 from xarray import Dataset, DataTree, Variable
 
 from xr_tensorfmt.core.container import Container
@@ -23,9 +21,6 @@ from xr_tensorfmt.formats import recognition
 from xr_tensorfmt.formats.reading import check_keywords, read_container
 from xr_tensorfmt.formats.registry import load_formats
 from xr_tensorfmt.sources import is_remote, is_url
-
-# Earlier versions look for a local file if chunks= is given (docs/reference/xarray_problems.md).
-_SUPPORTS_FS = Version(xr.__version__) >= Version("2026.7")
 
 
 def open_file(file: Any, keywords: EngineKeywords) -> Dataset:
@@ -85,11 +80,6 @@ def _build_datasets(
 
 def open_group(file: Any, keywords: EngineKeywords) -> tuple[Source, Container]:
     """Return the source of a file, and the tensors of the requested group."""
-    if keywords.fs is not None and not _SUPPORTS_FS:
-        raise ValueError(
-            f"fs= needs xarray 2026.7 or later, not {xr.__version__}; update xarray, or pass a URL "
-            "or a fsspec.core.OpenFile"
-        )
     if keywords.format_options:  # before a request to a store
         check_keywords(keywords, {name for x in load_formats() for name in x.read_options})
     reader = recognition.open_header(

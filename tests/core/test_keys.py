@@ -9,7 +9,6 @@ import pytest
 import xarray as xr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from packaging.version import Version
 from xarray.core.indexing import (
     BasicIndexer,
     LazilyIndexedArray,
@@ -205,7 +204,6 @@ def test_vectorised_keys(order: str, key: dict, scratch: Path) -> None:
     )
 
 
-@pytest.mark.skipif(Version(xr.__version__) < Version("2026.7"), reason="earlier ones differ")
 def test_xarray_lazy_array_still_needs_empty_slice_fix() -> None:
     # If this fails, `LazyTensor._updated_key` can be removed.
     own = xr.Variable("x", LazilyIndexedArray(np.arange(5)))

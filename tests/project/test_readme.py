@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,21 @@ def test_examples_print_their_output(page: Path, tmp_path: Path, monkeypatch) ->
 
 def test_readme_has_example() -> None:
     assert ">>>" in find_examples(PAGES[0])
+
+
+@pytest.mark.parametrize("script", ["ci/demo", "ci/test"])
+def test_readme_begins_with_commands_that_exist(script: str) -> None:
+    readme = PAGES[0].read_text(encoding="utf-8")
+    (line,) = re.findall(rf"^- \*\*`sh {script}`\*\*", readme, flags=re.MULTILINE)
+    assert readme[: readme.index(line)].count("\n") < 20
+    assert (ROOT / script).is_file()
+    assert subprocess.run(["sh", "-n", ROOT / script], check=False).returncode == 0
+
+
+def test_hook_runs_commands_of_readme() -> None:
+    lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    assert "sh ci/test" in lines
+    assert any(line.strip() == "sh ci/demo" for line in lines)
 
 
 ELSEWHERE = {"TensorFormatAccessor", "TensorFormatParser", "get_path", "open_dataset"}

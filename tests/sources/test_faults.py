@@ -34,7 +34,7 @@ from tests.fault_server import (
     use_http,
     use_s3,
 )
-from tests.opening import open_tensor, skip_if_unsupported
+from tests.opening import open_tensor
 from tests.processes import run_script
 from xr_tensorfmt import (
     SourceChangedError,
@@ -442,7 +442,6 @@ def test_interrupt_ends_process(
     nursery: Any, server: FaultServer, way: Way, reader: str, tmp_path: Path
 ) -> None:
     url, how = way(server, NAME)
-    skip_if_unsupported(how)
     # Reads after opening stall.
     server.faults += [lambda _: True] * 2
     code = end_by_interrupt(nursery, server, 3, READERS[reader], url, how, tmp_path / "errors")

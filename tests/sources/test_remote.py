@@ -22,7 +22,7 @@ from tests import magfiles as mf
 from tests import tensfiles as tf
 from tests import vespafiles as vf
 from tests.families import FILES, SHAPE, make_values
-from tests.opening import load, open_tensor, skip_if_unsupported
+from tests.opening import load, open_tensor
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store, Store
 from xr_tensorfmt import SourceChangedError, to_file
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor
@@ -489,7 +489,6 @@ def test_file_url_is_local_file(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_arguments_raise(file, keywords, error, words) -> None:
-    skip_if_unsupported(keywords)
     with pytest.raises(error, match=words):
         xr.open_dataset(file, engine="tensorfmt", **keywords)
 
@@ -568,11 +567,3 @@ def test_forked_process_reads_with_own_threads(http: HttpStore) -> None:
         answer = pipe.read()
     os.waitpid(child, 0)
     assert pickle.loads(answer) == float(tensor.values.sum())
-
-
-def test_an_old_xarray_has_no_file_systems(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.opening._SUPPORTS_FS", False)
-    with pytest.raises(
-        ValueError, match=r"fs= needs xarray 2026\.7 .*; update xarray, or pass a URL"
-    ):
-        xr.open_dataset("/t", engine="tensorfmt", fs=MemoryFileSystem())
