@@ -5,6 +5,8 @@ Run this file in an empty directory, with an environment that contains only the 
 
 from __future__ import annotations
 
+import inspect
+import pydoc
 import subprocess
 import sys
 from collections.abc import Callable
@@ -41,6 +43,10 @@ def main() -> None:
     run_command("info", ".")
     run_command("validate", *files)
     run_command("convert", "matrix.tbf", "copy.mag", "--dtype", "float32")
+    if hasattr(xr_tensorfmt, "testing"):
+        raise RuntimeError("pytest is not installed")
+    print(len(inspect.getmembers(xr_tensorfmt)), "public names")
+    pydoc.render_doc(xr_tensorfmt)
     for url, package in PACKAGES.items():
         check_message(lambda url=url: xr.open_dataset(url, engine="tensorfmt"), package)
     check_message(import_virtual, "pip install 'xr-tensorfmt[virtual]'")

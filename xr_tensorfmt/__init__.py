@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import typing
 
 from xr_tensorfmt.accessor import explain  # also registers `ds.tensorfmt`
@@ -54,13 +54,25 @@ _LAZY = {
     "to_file": "saving",
     "validate": "validation",
 }
-# Modules of functions for one purpose. They are no part of `__all__`, because some need extras.
-_MODULES = ("cc4s", "contract", "pycauset", "testing", "tutorial", "vespa", "virtual")
+# Modules of functions for one purpose, and the packages that they need beside the required ones.
+# They are no part of `__all__`.
+_MODULES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("cc4s", "contract", "pycauset", "tutorial", "vespa"), ()),
+    "testing": ("pytest",),
+    "virtual": ("obspec_utils", "virtualizarr"),
+}
+
+
+def _is_importable(module: str) -> bool:
+    return all(importlib.util.find_spec(package) for package in _MODULES[module])
 
 
 def __getattr__(name: str) -> typing.Any:
     """Import a public name at its first use."""
     if name in _MODULES:
+        if not _is_importable(name):  # `hasattr` and `inspect.getmembers` expect an AttributeError
+            packages = " and ".join(_MODULES[name])
+            raise AttributeError(f"{__name__}.{name} needs {packages}; install it first")
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -68,5 +80,5 @@ def __getattr__(name: str) -> typing.Any:
 
 
 def __dir__() -> list[str]:
-    """List only the public names."""
-    return sorted((*__all__, *_MODULES))
+    """List only the public names that can be imported."""
+    return sorted((*__all__, *filter(_is_importable, _MODULES)))

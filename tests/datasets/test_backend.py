@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import importlib.util
 import inspect
 import io
 import pickle
@@ -445,9 +446,11 @@ def test_ambiguous_option_values_raise(path: Path) -> None:
 
 def test_dir_shows_public_names_and_modules() -> None:
     modules = {"cc4s", "contract", "pycauset", "testing", "tutorial", "vespa", "virtual"}
+    if importlib.util.find_spec("virtualizarr") is None:
+        modules.discard("virtual")
     assert dir(xr_tensorfmt) == sorted({*xr_tensorfmt.__all__, *modules})
     assert len(set(xr_tensorfmt.__all__)) == len(xr_tensorfmt.__all__)
-    for name in modules - {"virtual"}:  # needs VirtualiZarr
+    for name in modules:
         assert inspect.ismodule(getattr(xr_tensorfmt, name))
 
 
@@ -543,3 +546,19 @@ def test_options_that_format_does_not_declare_raise(
         ValueError, match=f"{keyword}=.* does not apply to format 'mag', which .*{words}"
     ):
         xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", **options)
+
+
+def test_missing_packages_hide_only_their_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+    missing = {"pytest", "virtualizarr"}
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name in missing else find_spec(name)
+    )
+    for name in ("testing", "virtual"):
+        monkeypatch.delattr(xr_tensorfmt, name, raising=False)
+        assert not hasattr(xr_tensorfmt, name)
+    with pytest.raises(AttributeError, match="testing needs pytest"):
+        _ = xr_tensorfmt.testing
+    assert {"testing", "virtual"}.isdisjoint(dir(xr_tensorfmt))
+    assert dict(inspect.getmembers(xr_tensorfmt)).keys() >= {"to_file", "cc4s"}
+    assert "open" in pydoc.render_doc(xr_tensorfmt)

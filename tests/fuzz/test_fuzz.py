@@ -124,9 +124,9 @@ def test_file_with_its_own_document_put_back_is_same_tensors(tmp_path: Path) -> 
     ("fault", "problem"),
     [
         (BREAKS[0], "TooLongError at"),
-        pytest.param(BREAKS[1], "MemoryError at", marks=pytest.mark.nightly),
+        (BREAKS[1], "MemoryError at"),
         (BREAKS[2], "Died: the process ended with 9"),
-        pytest.param(FAULTS[1], "IndexError at", marks=pytest.mark.nightly),
+        (FAULTS[1], "IndexError at"),
         (FAULTS[4], "TokenError at"),
     ],
 )
@@ -145,8 +145,17 @@ def test_campaign_continues_after_a_process_died(tmp_path: Path) -> None:
     assert len(campaign.finds) == 1
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("fault", [*FAULTS, BREAKS[3]], ids=lambda item: item.name)
+@pytest.mark.parametrize(
+    "fault",
+    [*FAULTS, pytest.param(BREAKS[3], marks=pytest.mark.nightly)],  # it is ended after minutes
+    ids=lambda item: item.name,
+)
 def test_faults_are_found(fault, tmp_path: Path) -> None:
     options = ("--format", fault.family, "--cases", 100_000, "--most-finds", 1)
     assert len(run_campaign(*options, "--fault", fault.name, finds=tmp_path)) == 1
+
+
+@pytest.mark.parametrize("fault", [*FAULTS, *BREAKS], ids=lambda item: item.name)
+def test_faults_can_be_seeded(fault) -> None:
+    with fault.seeded():
+        pass
