@@ -59,6 +59,7 @@ class TensorFormatBackend(BackendEntrypoint):
         storage_options: Mapping[str, Any] | None = None,
         fs: Any = None,
         timeout: float | None = DEFAULT_TIMEOUT,
+        verify_unchanged: bool = True,
         io: InputOutput = "auto",
         chunk_bytes: int | str = DEFAULT_CHUNK_BYTES,
         **format_options: Any,
@@ -122,6 +123,10 @@ class TensorFormatBackend(BackendEntrypoint):
             `StoreTimeoutError` is raised.
             ``storage_options={"timeout": 10}`` is equivalent. None disables the limit. Local files
             have no limit.
+        verify_unchanged : bool, default: True
+            Raise `SourceChangedError` if the size, time, inode or entity tag of the file differ
+            from when it was opened. False compares sizes only, for file systems that change the
+            others of equal bytes, and for stores that refuse conditional requests.
         io : {"auto", "mmap", "read"}, default: "auto"
             How to read a local file. ``"auto"`` reads values into new memory, and maps the pages of
             dask chunks, because the next task consumes them; an array of a single chunk is copied.

@@ -17,6 +17,7 @@ from xr_tensorfmt.formats.cc4s import header, spec
 from xr_tensorfmt.formats.cc4s.dimensions import choose_types, name_dimensions
 from xr_tensorfmt.formats.cc4s.header import Dimension, complete_types
 from xr_tensorfmt.formats.cc4s.write import check_unit
+from xr_tensorfmt.sources import get_path, is_url, list_names
 from xr_tensorfmt.writing.encoding import get_file_info, resolve_encoding
 
 __all__ = ["open_calculation", "to_calculation"]
@@ -146,7 +147,7 @@ def to_calculation(
     dtypes = resolve_encoding(ds.variables, ds.coords, encoding or {})
     directory = _get_local_path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    if any(directory.iterdir()):
+    if list_names(directory):
         raise FileExistsError(f"{directory}: the directory is not empty; pass a new directory")
     files: dict[str, dict[str, str]] = {}
     for name, tensor in ds.data_vars.items():
@@ -168,18 +169,18 @@ def to_calculation(
 
 
 def _get_local_path(directory: str | os.PathLike[str]) -> Path:
-    if "://" in str(directory):  # not in the message, because a URL may contain secrets
+    if is_url(path := get_path(directory)):  # not in the message, because a URL may contain secrets
         raise ValueError(
             "directory= is a URL, but calculations can only be in local directories; copy the "
             "files, or open and write each file by its URL"
         )
-    return Path(directory)
+    return Path(path)
 
 
 def _find_tensors(directory: Path) -> list[Path]:
     """Return the YAML files that the engine recognises or that have elements."""
     can_open = xr.backends.list_engines()["tensorfmt"].guess_can_open
-    names = {path.name for path in directory.iterdir()}
+    names = set(list_names(directory))
     files = sorted(names - spec.find_parts(names, lambda name: can_open(directory / name)))
     if orphans := [file for file in files if file.endswith(spec.ELEMENTS)]:
         name = spec.get_stem(orphans[0])

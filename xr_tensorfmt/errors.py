@@ -139,6 +139,10 @@ def build_directory_error(path: str) -> IsADirectoryError:
     )
 
 
+SAME_BYTES = "with verify_unchanged=False if its bytes are the same as before"
+"""Hint about a file or object whose time, inode or entity tag has changed."""
+
+
 class SourceChangedError(TensorFormatError):
     """The file was changed or replaced after it was opened."""
 

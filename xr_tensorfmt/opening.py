@@ -20,7 +20,7 @@ from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, redact
 from xr_tensorfmt.formats import recognition
 from xr_tensorfmt.formats.reading import check_keywords, read_container
 from xr_tensorfmt.formats.registry import load_formats
-from xr_tensorfmt.sources import is_remote, is_url
+from xr_tensorfmt.sources import get_path, is_remote, is_url
 
 
 def open_file(file: Any, keywords: EngineKeywords) -> Dataset:
@@ -71,7 +71,7 @@ def _build_datasets(
     }
     # xarray stores URLs with secrets, and of a file object only the attribute `path`. The `path` of
     # an OpenFile lacks the protocol, but `full_name` has it.
-    url = getattr(file, "full_name", getattr(file, "path", file))
+    url = get_path(getattr(file, "full_name", getattr(file, "path", file)))
     url = url if keywords.fs is None else source.name
     if is_url(url):
         datasets["/"].encoding["source"] = redact(url)
@@ -83,7 +83,12 @@ def open_group(file: Any, keywords: EngineKeywords) -> tuple[Source, Container]:
     if keywords.format_options:  # before a request to a store
         check_keywords(keywords, {name for x in load_formats() for name in x.read_options})
     reader = recognition.open_header(
-        file, keywords.io, keywords.storage_options, keywords.fs, keywords.timeout
+        file,
+        keywords.io,
+        keywords.storage_options,
+        keywords.fs,
+        keywords.timeout,
+        verify_unchanged=keywords.verify_unchanged,
     )
     container = parse_file(reader, keywords)
     return reader.source, groups.select_group(container, keywords.group, keywords.separator)

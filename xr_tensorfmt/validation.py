@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from xr_tensorfmt.core.value_checks import MAX_FINDINGS_PER_CHECK, check_values,
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.reading import read_container
 from xr_tensorfmt.formats.recognition import choose_format, list_files, open_header
+from xr_tensorfmt.sources import get_path
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -71,7 +71,7 @@ def validate(
     except IsADirectoryError:
         options: dict[str, Any] = {"all": all, "format": format, "fs": fs}
         options["storage_options"] = storage_options
-        paths = list_files(os.fspath(file), storage_options, fs)
+        paths = list_files(get_path(file), storage_options, fs)
         return [finding for path in paths for finding in validate(path, **options)]
     limit = MAX_FINDINGS_PER_CHECK if all else 1
     findings = list(islice(_find_faults(reader, format, limit), MAX_FINDINGS + 1))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from glob import glob
 from typing import Any, TypeVar
 
 import click
@@ -13,8 +12,7 @@ import click
 from xr_tensorfmt.cli.messages import errors_in_one_line
 from xr_tensorfmt.core.file_format import Option
 from xr_tensorfmt.formats import recognition, registry
-from xr_tensorfmt.sources import is_url
-from xr_tensorfmt.sources.locations import locate
+from xr_tensorfmt.sources import find_matches, is_url
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -138,19 +136,10 @@ def expand_paths(
     """Replace directories by their files unless `format` is a store, and patterns by matches."""
     for path in paths:
         with errors_in_one_line(path):
-            files = _match_pattern(path, storage_options)
-            if not files and format not in STORES:
+            files = find_matches(path, get_storage_options(path, storage_options))
+            if files == [path] and format not in STORES:
                 files = list_files(path, storage_options)
         yield from files or [path]
-
-
-def _match_pattern(path: str, storage_options: KeyValues) -> list[str]:
-    if not is_url(path):
-        return [] if os.path.exists(path) else sorted(glob(path))
-    if "*" not in path:
-        return []
-    location = locate(path, get_storage_options(path, storage_options), None)
-    return sorted(map(location.fs.unstrip_protocol, location.fs.glob(location.path)))
 
 
 def list_files(path: str, storage_options: KeyValues) -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.errors import TensorFormatError
 
 Array = NDArray[Any]

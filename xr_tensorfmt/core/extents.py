@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
+from xr_tensorfmt.core.locks import cached_property
 
 Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]

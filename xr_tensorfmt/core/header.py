@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import prod
 from struct import Struct
 from typing import Any
 
+from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
 

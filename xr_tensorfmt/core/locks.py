@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Hashable
 from threading import Lock
-from typing import Generic, TypeVar
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from weakref import WeakSet, WeakValueDictionary
 
 Value = TypeVar("Value")
 
@@ -26,6 +28,14 @@ class ForkSafeLock:
 
 
 _locks: WeakSet[ForkSafeLock] = WeakSet()
+_shared: WeakValueDictionary[Hashable, ForkSafeLock] = WeakValueDictionary()
+_sharing = ForkSafeLock()
+
+
+def share_lock(key: Hashable) -> ForkSafeLock:
+    """Return the lock of a key, which is the same for all who hold it at a time."""
+    with _sharing.current:
+        return _shared.setdefault(key, ForkSafeLock())
 
 
 def _reset_all() -> None:
@@ -34,6 +44,19 @@ def _reset_all() -> None:
 
 
 call_in_children(_reset_all)
+
+
+class cached_property(functools.cached_property[Value]):  # noqa: N801  # like the original
+    """`functools.cached_property`, whose lock a process may be forked with before Python 3.12."""
+
+    if sys.version_info < (3, 12) and not TYPE_CHECKING:
+
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
+            """Return the value. Threads may compute it several times."""
+            if instance is None:
+                return self
+            value = instance.__dict__[self.attrname] = self.func(instance)
+            return value
 
 
 class CachedValue(Generic[Value]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Self
 
@@ -13,6 +12,7 @@ import numpy as np
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk, iterate_chunks
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents, Integers
+from xr_tensorfmt.core.locks import cached_property
 
 Indices = range | Integers
 """The selected indices of an axis in ascending order: a range or an integer array."""

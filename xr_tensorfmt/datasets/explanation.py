@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import prod
 from operator import itemgetter
 from typing import Any
@@ -13,6 +12,7 @@ import dask.array
 from xarray import DataArray, Dataset, DataTree, Variable
 
 from xr_tensorfmt.core.extents import Extents, format_size
+from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.dask_tasks import find_lazy_reads
 from xr_tensorfmt.datasets.lazy_array import TensorArray, find_lazy_tensor

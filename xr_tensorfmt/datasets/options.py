@@ -6,11 +6,12 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache, cached_property
+from functools import cache
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
+from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT, OpenOptions, check_timeout
 
 if TYPE_CHECKING:
@@ -34,13 +35,14 @@ class EngineKeywords(OpenOptions):
     storage_options: Mapping[str, Any] | None = None
     fs: Any = None
     timeout: float | None = DEFAULT_TIMEOUT
+    verify_unchanged: bool = True
     io: InputOutput = "auto"
     chunk_bytes: int | str = DEFAULT_CHUNK_BYTES
 
     def __post_init__(self) -> None:
         """Raise an error if a value has the wrong type."""
         super().__post_init__()
-        for keyword in ("verify", "apply_unit", "decode_floats"):
+        for keyword in ("verify", "apply_unit", "decode_floats", "verify_unchanged"):
             if not isinstance(getattr(self, keyword), bool):
                 raise TypeError(f"{keyword}={getattr(self, keyword)!r} must be True or False")
         check_timeout(self.timeout)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -24,7 +23,7 @@ from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, find_parts
 from xr_tensorfmt.formats.registry import find_format, find_format_by_suffix, load_formats
-from xr_tensorfmt.sources import find_source, is_remote, open_source
+from xr_tensorfmt.sources import find_source, get_path, is_remote, list_names, open_source
 
 # Names of unsupported formats, and hints, by magic number.
 _FETCH = "fetch the file again"
@@ -65,42 +64,43 @@ def open_header(
     storage_options: Mapping[str, Any] | None = None,
     fs: Any = None,
     timeout: float | None = DEFAULT_TIMEOUT,
+    *,
+    verify_unchanged: bool = True,
 ) -> HeaderReader:
     """Open a file, or the model of a directory, and return a reader of its header."""
+    find = partial(
+        find_source,
+        io=io,
+        storage_options=storage_options,
+        fs=fs,
+        timeout=timeout,
+        verify_unchanged=verify_unchanged,
+    )
     try:
-        return HeaderReader(*find_source(file, io, storage_options, fs, timeout))
+        return HeaderReader(*find(file))
     except IsADirectoryError:
         model = _find_in_directory(file, storage_options, fs)
         if model is None:
             raise
-    return HeaderReader(*find_source(model, io, storage_options, fs, timeout))
+    return HeaderReader(*find(model))
 
 
 def find_models(names: Iterable[str]) -> list[str]:
     """Return the files in a directory that it can open as. Other files are ignored."""
-    visible = [name for name in names if not name.startswith(".")]
+    names = list(names)
     models: list[str] = []
     for file_format in load_formats():
         matches = (
-            [name for name in visible if fnmatchcase(name.casefold(), pattern)]
+            [name for name in names if fnmatchcase(name.casefold(), pattern)]
             for pattern in file_format.directory_patterns
         )
         models += next(filter(None, matches), [])
     return sorted(models)
 
 
-def _list_names(directory: str, storage_options: Mapping[str, Any] | None, fs: Any) -> list[str]:
-    from xr_tensorfmt.sources.locations import locate_for_reading  # noqa: PLC0415
-
-    location = locate_for_reading(directory, storage_options, fs, DEFAULT_TIMEOUT)
-    path = location.path.rstrip("/") or "/"
-    paths = location.call(partial(location.fs.ls, path, detail=False))
-    return sorted({os.path.basename(path.rstrip("/")) for path in paths})
-
-
 def list_files(directory: str, storage_options: Mapping[str, Any] | None, fs: Any) -> list[str]:
     """Return the tensor files in a directory. A directory with an index is one file."""
-    names = _list_names(directory, storage_options, fs)
+    names = list_names(directory, storage_options, fs)
     models = find_models(names)
     if len(models) == 1 and models[0].casefold().endswith(".json"):  # an index of other files
         return [directory]
@@ -126,10 +126,10 @@ def _may_be_cc4s(path: str, storage_options: Mapping[str, Any] | None, fs: Any) 
 
 def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> str | None:
     """Return the path or URL of the only model in a directory."""
-    directory = os.fspath(file) if isinstance(file, os.PathLike) else file
+    directory = get_path(file)
     if not isinstance(directory, str):
         return None
-    files = _list_names(directory, storage_options, fs)
+    files = list_names(directory, storage_options, fs)
     names = find_models(files)
     if len(names) > 1:
         raise IsADirectoryError(
@@ -148,12 +148,7 @@ def is_recognised(file: Any) -> bool:
     """Return whether a file certainly has one of the formats. URLs are not requested."""
     if is_remote(file):
         return False
-    position = file.tell() if hasattr(file, "tell") else None
-    try:
-        return _find_best_match(HeaderReader(*open_source(file, "read")))[1] is Match.CERTAIN
-    finally:
-        if position is not None:
-            file.seek(position)
+    return _find_best_match(HeaderReader(*open_source(file, "read")))[1] is Match.CERTAIN
 
 
 def choose_format(reader: HeaderReader, name: str | None = None) -> Format:

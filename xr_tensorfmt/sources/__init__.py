@@ -1,4 +1,7 @@
-"""Sources of bytes: local files, objects in stores, file objects and memory."""
+"""Sources of bytes: local files, objects in stores, file objects and memory.
+
+All entries of the package tell paths from URLs, list directories and open files here.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from glob import glob, has_magic
+from io import BufferedReader, RawIOBase
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import unquote
 
@@ -18,21 +23,56 @@ from xr_tensorfmt.sources.memory import FileObject, Memory
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
+Options = Mapping[str, Any] | None
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
+ARCHIVES = ("zip", "tar", "libarchive")
+"""Protocols of archives, whose members precede the URL of the archive in a chain."""
+
+_CACHES = ("simplecache", "filecache", "blockcache", "cached")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(://|::)")
 _MODES = get_args(InputOutput)
+
+# Bytes of the buffer of a stream: parts of several requests for a store.
+_LOCAL_BUFFER, _REMOTE_BUFFER = 1 << 20, 16 << 20
+
+
+def get_path(file: Any) -> Any:
+    """Return the str of a path, which may be a PathLike of bytes. Other objects are unchanged."""
+    return os.fsdecode(file) if isinstance(file, os.PathLike) else file
 
 
 def is_url(file: object) -> bool:
-    """Return whether `file` is a URL or a chain of URLs (``simplecache::s3://...``)."""
-    return isinstance(file, str) and _SCHEME.match(file) is not None
+    """Return whether a str is a URL or a chain such as ``simplecache::s3://...``.
+
+    Only protocols that fsspec knows make a URL. Any other str is a local path: ``H2O::hf.tens``.
+    """
+    match = _SCHEME.match(file) if isinstance(file, str) else None
+    if match is None:
+        return False
+    if match[2] == "::":
+        return match[1] in _CACHES and is_url(match.string[match.end() :])
+    from fsspec.registry import known_implementations, registry  # noqa: PLC0415  # slow to import
+
+    return match[1] in known_implementations or match[1] in registry
+
+
+def split_chain(url: str) -> list[str]:
+    """Return the URLs in a chain. In other URLs, ``::`` is a part of a name or address."""
+    match = _SCHEME.match(url)
+    if match is None or "::" not in url:
+        return [url]
+    if match[2] == "::":
+        return [match[1], *split_chain(url[match.end() :])]
+    if match[1] not in (*_CACHES, *ARCHIVES):
+        return [url]
+    stops = [separator.start() for separator in re.finditer("::", url)]
+    stop = next((stop for stop in stops if is_url(url[stop + 2 :])), stops[-1])
+    return [url[:stop], *split_chain(url[stop + 2 :])]
 
 
 def is_remote(file: object) -> bool:
     """Return whether `file` is a URL or an ``fsspec.OpenFile``, without importing fsspec."""
-    if isinstance(file, str):
-        return is_url(file)
-    return "fsspec.core.OpenFile" in get_class_names(file)
+    return is_url(file) or "fsspec.core.OpenFile" in get_class_names(file)
 
 
 def get_class_names(value: object) -> Iterator[str]:
@@ -43,32 +83,39 @@ def get_class_names(value: object) -> Iterator[str]:
 def find_source(
     file: Any,
     io: InputOutput = "auto",
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Options = None,
     fs: AbstractFileSystem | None = None,
     timeout: float | None = DEFAULT_TIMEOUT,
+    *,
+    verify_unchanged: bool = True,
 ) -> tuple[Source, bytes]:
     """Return the Source of a file, and its first bytes if opening it fetches them."""
     if io not in _MODES:
         raise build_choice_error("io", io, _MODES)
+    file = get_path(file)
     if fs is None and not is_remote(file):
         if storage_options:
             raise ValueError("storage_options= applies only to URLs; omit it for this file")
-        return open_source(file, io)
+        return open_source(file, io, verify_unchanged=verify_unchanged)
     from xr_tensorfmt.sources.locations import locate_for_reading  # noqa: PLC0415
     from xr_tensorfmt.sources.remote import open_remote  # noqa: PLC0415
 
-    location = locate_for_reading(file, storage_options, fs, timeout)
+    location = locate_for_reading(file, storage_options, fs, timeout, verify_unchanged)
     if location.is_local:
         path = location.path
         # `pathlib.Path.as_uri` encodes characters, and fsspec does not decode them.
-        return open_source(path if os.path.exists(path) else unquote(path), io)
+        path = path if fs is not None or os.path.exists(path) else unquote(path)
+        return open_source(path, io, verify_unchanged=verify_unchanged)
     return open_remote(location)
 
 
-def open_source(file: Any, io: InputOutput = "auto") -> tuple[Source, bytes]:
+def open_source(
+    file: Any, io: InputOutput = "auto", *, verify_unchanged: bool = True
+) -> tuple[Source, bytes]:
     """Return the Source of a local path, a file object or bytes, and the first bytes of a path."""
-    if isinstance(file, str | os.PathLike):
-        return LocalFile.open_head(file, io)
+    file = get_path(file)
+    if isinstance(file, str):
+        return LocalFile.open_head(file, io, verify_unchanged=verify_unchanged)
     if isinstance(file, Source):
         return file, b""
     if isinstance(file, bytes | bytearray | memoryview):
@@ -81,3 +128,69 @@ def open_source(file: Any, io: InputOutput = "auto") -> tuple[Source, bytes]:
         f"cannot open an object of type {type(file).__name__}; pass a path, a URL, "
         "a binary file object or bytes"
     )
+
+
+class _RawStream(RawIOBase):
+    """The bytes of a Source from its beginning to its end."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Return that bytes can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read the next bytes into a buffer, and return their number."""
+        start = self._position
+        self._position = min(start + len(buffer), self._source.size)
+        if self._position > start:
+            buffer[: self._position - start] = self._source.read_bytes(start, self._position)
+        return self._position - start
+
+
+def open_stream(source: Source) -> BufferedReader:
+    """Return a file object that reads a Source once, with its checks, retries and time limits."""
+    return BufferedReader(
+        _RawStream(source), _REMOTE_BUFFER if source.high_latency else _LOCAL_BUFFER
+    )
+
+
+def list_names(directory: Any, storage_options: Options = None, fs: Any = None) -> list[str]:
+    """Return the sorted names in a directory. Hidden names, such as ``._X`` of macOS, are not."""
+    directory = get_path(directory)
+    if fs is None and not is_remote(directory):
+        names = os.listdir(os.path.expanduser(directory))
+    else:
+        from xr_tensorfmt.sources.locations import locate_for_reading  # noqa: PLC0415
+        from xr_tensorfmt.sources.remote import call_store  # noqa: PLC0415
+
+        location = locate_for_reading(directory, storage_options, fs, DEFAULT_TIMEOUT)
+        path = location.path.rstrip("/") or "/"
+        location.fs.invalidate_cache(path)
+        paths = call_store(location, "ls", path, detail=False)
+        names = [os.path.basename(path.rstrip("/")) for path in paths]
+    return sorted({name for name in names if not name.startswith(".")})
+
+
+def find_matches(path: Any, storage_options: Options = None, fs: Any = None) -> list[str]:
+    """Return `path` if it exists or is no pattern, otherwise the visible paths that match it."""
+    path = get_path(path)
+    if fs is None and not is_url(path):
+        local = os.path.expanduser(path)
+        is_name = not has_magic(local) or os.path.lexists(local)
+        return [path] if is_name else sorted(glob(local))
+    from xr_tensorfmt.sources.locations import locate_for_reading  # noqa: PLC0415
+    from xr_tensorfmt.sources.remote import call_store  # noqa: PLC0415
+
+    location = locate_for_reading(path, storage_options, fs, DEFAULT_TIMEOUT)
+    pattern = location.path.partition("?")[0] if "://" in location.path else location.path
+    if not has_magic(pattern):
+        return [path]
+    with suppress(FileNotFoundError, NotADirectoryError):
+        call_store(location, "info", location.path)
+        return [path]
+    matches = sorted(call_store(location, "glob", location.path))
+    visible = [match for match in matches if not os.path.basename(match).startswith(".")]
+    return visible if fs is not None else [location.replace_path(match).url for match in visible]

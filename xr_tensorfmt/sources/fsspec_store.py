@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from fsspec.asyn import reset_lock
 
-from xr_tensorfmt.core.locks import ForkSafeLock, call_in_children
+from xr_tensorfmt.core.locks import call_in_children, share_lock
 from xr_tensorfmt.sources import get_class_names
 from xr_tensorfmt.sources.requests import RangeRequest, RangeResponse, Version
 from xr_tensorfmt.sources.threads import start_in_thread
@@ -20,6 +20,7 @@ from xr_tensorfmt.sources.threads import start_in_thread
 Result = TypeVar("Result")
 
 _PIECE = 1 << 20
+_MAX_OPENINGS = 10
 
 # fsspec renews its event loop in a forked process, but not the lock that protects it.
 call_in_children(reset_lock)
@@ -47,14 +48,15 @@ class FsspecStore:
 
     async def info(self, path: str) -> dict[str, Any]:
         """Request size and version of an object."""
-        return dict(await self._call("info", path))
+        return dict(await self.call("info", path))
 
     async def request_range(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         """Request a byte range of an object, and copy it into a buffer of its length."""
-        data = await self._call("cat_file", request.path, start=request.start, end=request.stop)
+        data = await self.call("cat_file", request.path, start=request.start, end=request.stop)
         return RangeResponse(copy_bytes(data, buffer))
 
-    async def _call(self, method: str, path: str, **options: Any) -> Any:
+    async def call(self, method: str, path: str, **options: Any) -> Any:
+        """Call a method of the file system."""
         if self.fs.async_impl:
             # fsspec documents this prefix of the coroutine functions.
             return await getattr(self.fs, f"_{method}")(path, **options)
@@ -136,6 +138,8 @@ class S3Store(FsspecStore):
             "VersionId": version_id,
             "IfMatch": request.version.strong_etag,
         }
+        if getattr(self.fs, "local_expiry_check", False):  # the store knows no conditions
+            options["IfMatch"] = ""  # the tag in the response is compared
         # The options of the user may be for other operations, such as ServerSideEncryption.
         names = client.meta.service_model.operation_model("GetObject").input_shape.members
         arguments = {name: value for name, value in options.items() if name in names and value}
@@ -157,7 +161,7 @@ class GoogleStore(FsspecStore):
         span = {"start": request.start, "end": request.stop}
         generation = request.version.etag or None
         try:
-            data = await self._call("cat_file", request.path, **span, generation=generation)
+            data = await self.call("cat_file", request.path, **span, generation=generation)
         except FileNotFoundError:
             if generation is None:
                 raise
@@ -166,12 +170,32 @@ class GoogleStore(FsspecStore):
         return RangeResponse(copy_bytes(data, buffer))
 
 
+class AzureStore(FsspecStore):
+    """Azure, through the client of adlfs; `_cat_file` has no conditions."""
+
+    is_conditional = True
+
+    async def request_range(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
+        """Request a byte range of a version."""
+        from azure.core import MatchConditions  # noqa: PLC0415  # not installed with fsspec
+
+        container, name, version_id = self.fs.split_path(request.path)
+        options: dict[str, Any] = {"version_id": version_id} if version_id else {}
+        if request.version.strong_etag:
+            condition = MatchConditions.IfNotModified
+            options |= {"etag": request.version.strong_etag, "match_condition": condition}
+        client = self.fs.service_client.get_blob_client(container=container, blob=name)
+        async with client:
+            span = {"offset": request.start, "length": request.length}
+            stream = await client.download_blob(**span, **options)
+            count = await _receive(stream.chunks(), buffer)
+            return RangeResponse(count, Version(etag=stream.properties.etag or ""))
+
+
 class CachedStore(FsspecStore):
     """Local copies of fsspec, whose age may differ between processes. Only sizes are compared."""
 
     is_conditional = True
-    # fsspec downloads a file without a lock when it is first opened.
-    _lock = ForkSafeLock()
 
     async def info(self, path: str) -> dict[str, Any]:
         """Return size and version of the copy."""
@@ -195,19 +219,28 @@ class CachedStore(FsspecStore):
         return await wrap_future(start_in_thread(self._use, request.path, read))
 
     def _use(self, path: str, call: Callable[[Any], Result]) -> Result:
-        with self._lock.current:
+        # fsspec downloads a file without a lock when it is first opened.
+        lock = share_lock(("cache", hash(self.fs), path))
+        with lock.current, self._open(path) as file:
+            _logger.debug("%s: read from the copy of a cache", path)
+            return call(file)
+
+    def _open(self, path: str) -> Any:
+        for _ in range(_MAX_OPENINGS):
             try:
-                file = self.fs.open(path, "rb")
+                return self.fs.open(path, "rb")
             except FileNotFoundError:
                 # fsspec raises it for all failures. This call raises the actual error.
                 self.fs.fs.info(path)
                 raise
-            _logger.debug("%s: read from the copy of a cache", path)
-            with file:
-                return call(file)
+            except RuntimeError as error:
+                # Another thread has changed the dict of all files while fsspec saved it.
+                failure = error
+        raise failure
 
 
 _STORES: dict[str, type[FsspecStore]] = {
+    "adlfs.spec.AzureBlobFileSystem": AzureStore,
     "fsspec.implementations.cached.CachingFileSystem": CachedStore,
     "fsspec.implementations.http.HTTPFileSystem": HttpStore,
     "gcsfs.core.GCSFileSystem": GoogleStore,

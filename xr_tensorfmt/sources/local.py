@@ -22,7 +22,7 @@ import numpy as np
 from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Fill, InputOutput, Source
-from xr_tensorfmt.errors import SourceChangedError, build_directory_error
+from xr_tensorfmt.errors import SAME_BYTES, SourceChangedError, build_directory_error
 
 # Before Python 3.13, a memory map keeps a file descriptor open. Our maps use at most a quarter of
 # the limit of the process.
@@ -102,6 +102,7 @@ class LocalFile(Source):
     inode: int
     host: str
     io: InputOutput = "auto"
+    verify_unchanged: bool = True
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str], *, io: InputOutput = "auto") -> Self:
@@ -109,15 +110,19 @@ class LocalFile(Source):
         return cls.open_head(path, io)[0]
 
     @classmethod
-    def open_head(cls, path: str | os.PathLike[str], io: InputOutput) -> tuple[Self, bytes]:
+    def open_head(
+        cls, path: str | os.PathLike[str], io: InputOutput, *, verify_unchanged: bool = True
+    ) -> tuple[Self, bytes]:
         """Return the file at `path` and its first page, to open the file once for both."""
         absolute = os.path.abspath(os.path.expanduser(path))
         try:
             file = _OpenFile(os.open(absolute, _READ))
         except FileNotFoundError:
-            if not glob.has_magic(absolute):
-                raise
-            reason = "No file has this name; use xarray.open_mfdataset for a pattern"
+            reason = os.strerror(ENOENT)
+            if glob.has_magic(absolute):
+                reason = "No file has this name; use xarray.open_mfdataset for a pattern"
+            elif "://" in str(path):
+                reason = "No file has this name, and fsspec knows no such protocol of a URL"
             raise FileNotFoundError(ENOENT, reason, absolute) from None
         except PermissionError:
             if os.path.isdir(absolute):  # Windows opens no directory
@@ -131,7 +136,7 @@ class LocalFile(Source):
                 raise OSError(f"{absolute} is not a regular file, so it cannot be opened")
             head = os.read(file.descriptor, PAGE)
         size, mtime_ns, inode = status.st_size, status.st_mtime_ns, status.st_ino
-        return cls(absolute, size, mtime_ns, inode, _HOST, io), head
+        return cls(absolute, size, mtime_ns, inode, _HOST, io, verify_unchanged), head
 
     @property
     def name(self) -> str:
@@ -146,7 +151,7 @@ class LocalFile(Source):
         """Open another file in the same directory or below it, with the same `io`."""
         directory = os.path.dirname(self.path)
         sibling = os.path.join(directory, *path.split("/"))
-        return type(self).open_head(sibling, self.io)
+        return type(self).open_head(sibling, self.io, verify_unchanged=self.verify_unchanged)
 
     def _check(self, status: os.stat_result) -> None:
         """Raise SourceChangedError if the file has changed since it was opened."""
@@ -154,8 +159,10 @@ class LocalFile(Source):
         inode = status.st_ino if self.host == _HOST else self.inode
         actual = status.st_size, status.st_mtime_ns, inode
         expected = self.size, self.mtime_ns, self.inode
-        if actual != expected:
+        if actual != expected and (self.verify_unchanged or self.size != status.st_size):
             hint = "it was changed or replaced after it was opened; open it again"
+            if self.size == status.st_size:
+                hint += f", {SAME_BYTES}"
             descriptions = _describe(*actual), _describe(*expected)
             raise SourceChangedError(self.path, "the file", *descriptions, hint)
 

@@ -7,7 +7,6 @@ import pickle
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from numbers import Real
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
@@ -19,6 +18,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT, check_timeout
 from xr_tensorfmt.errors import redact
+from xr_tensorfmt.sources import get_path, split_chain
 from xr_tensorfmt.sources.fsspec_store import CachedStore, FsspecStore, get_fsspec_store
 from xr_tensorfmt.sources.obstore_store import ObstoreStore, adapt_obstore, is_obstore
 from xr_tensorfmt.sources.store_errors import translate_error
@@ -31,6 +31,10 @@ _WEB = ("http://", "https://")
 # A part of a path that is not a part of the name: the query of a URL, the version of a key.
 _QUERY = re.compile(r"[?#].*", re.DOTALL)
 _VERSION = re.compile(r"(?:\?(?:versionId|versionid|generation)=[^/?#]+|#\d+)\Z")
+
+
+_COLONS = "\ue03a"
+"""Stands for ``::`` in names while fsspec divides a chain of URLs."""
 
 
 def split_path(path: str) -> tuple[str, str, str]:
@@ -63,12 +67,13 @@ class Location:
     fs: AbstractFileSystem
     path: str
     timeout: float | None = DEFAULT_TIMEOUT
+    verify_unchanged: bool = True
 
     def __repr__(self) -> str:
         """Show no secrets."""
         return f"{type(self).__name__}({self.name!r})"
 
-    @cached_property
+    @property
     def name(self) -> str:
         """The URL or local path without secrets."""
         return self.url if self.is_local else redact(self.url)
@@ -100,12 +105,15 @@ class Location:
         if self.is_local:  # on Windows, paths may contain backslashes
             url, path = (os.path.join(os.path.dirname(p), relative) for p in (self.url, self.path))
             return replace(location, url=url, path=path)
-        path = build_sibling_path(self.path, relative)
+        return location.replace_path(build_sibling_path(self.path, relative))
+
+    def replace_path(self, path: str) -> Location:
+        """Return the location of another path in the file system."""
         # The path is a part of the URL, except for some URLs of Azure. A chain begins with it.
-        find = str.partition if "::" in self.url else str.rpartition
+        find = str.partition if len(split_chain(self.url)) > 1 else str.rpartition
         before, found, after = find(self.url, self.path.strip("/"))
         url = before + path.strip("/") + after if found else self.fs.unstrip_protocol(path)
-        return replace(location, url=url, path=path)
+        return replace(self, url=url, path=path)
 
     def renew_after_fork(self) -> Location:
         """Return the location with a new file system if the process was forked without threads."""
@@ -163,6 +171,7 @@ def locate_for_reading(
     storage_options: Mapping[str, Any] | None,
     fs: AbstractFileSystem | None,
     timeout: float | None,
+    verify_unchanged: bool = True,
 ) -> Location:
     """Return the location of a remote file, whose requests this package limits and retries."""
     options = dict(storage_options or {})
@@ -173,7 +182,8 @@ def locate_for_reading(
     config = {"retries": {"total_max_attempts": 1}, "read_timeout": timeout}
     location = _locate(file, options, fs, config)
     # The first request to a cache may download the whole file.
-    return replace(location, timeout=None if is_cache(location.fs) else timeout)
+    timeout = None if is_cache(location.fs) else timeout
+    return replace(location, timeout=timeout, verify_unchanged=verify_unchanged)
 
 
 def _locate(file: Any, options: dict[str, Any], fs: Any, config: Mapping[str, Any]) -> Location:
@@ -213,8 +223,11 @@ def _locate(file: Any, options: dict[str, Any], fs: Any, config: Mapping[str, An
 
 def _find_file_system(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, str]:
     """Return the file system and the path of a URL."""
+    # fsspec would divide names at "::", too.
+    chain = "::".join(part.replace("::", _COLONS) for part in split_chain(url))
     try:
-        return url_to_fs(url, **options)  # type: ignore[no-any-return]
+        fs, path = url_to_fs(chain, **options)
+        return fs, path.replace(_COLONS, "::")
     except Exception as error:  # noqa: BLE001  # libraries do not share a base class
         kept = ImportError, TypeError, ValueError
         failure = translate_error(error, redact(url), url, options, kept=kept)
@@ -227,9 +240,9 @@ def _locate_in_file_system(fs: Any, file: Any) -> tuple[Any, str]:
         raise TypeError(
             f"fs= must be a file system of fsspec or a store of obstore, not a {type(fs).__name__}"
         )
-    if not isinstance(file, str | os.PathLike):
+    path = get_path(file)
+    if not isinstance(path, str):
         raise TypeError(f"fs= needs the path of a file in it, not a {type(file).__name__}")
-    path = os.fspath(file)
     if is_obstore(fs):
         return adapt_obstore(fs), path.strip("/")
     return fs, fs._strip_protocol(path)  # noqa: SLF001  # fsspec has no public form

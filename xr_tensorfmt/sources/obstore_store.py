@@ -77,6 +77,10 @@ class ObstoreStore:
         """Request size and version of an object."""
         return _convert_meta(await self.store.head_async(path))
 
+    async def call(self, method: str, path: str, **_: Any) -> Any:
+        """Raise ValueError, because directories are not listed."""
+        raise ValueError(f"a store of obstore has no {method!r} for {path!r}; pass an fsspec one")
+
     async def request_range(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         """Request a byte range of a version, and copy it into a buffer of its length."""
         options: dict[str, Any] = {"range": (request.start, request.stop)}

@@ -98,8 +98,14 @@ class RemoteFile(Source):
             self._check_sometimes()
         return packed
 
+    @property
+    def expected_version(self) -> Version:
+        """The version that responses must have."""
+        return self.version if self.location.verify_unchanged else Version(self.size)
+
     def _start_fetch(self, location: Location, fetch: Fetch) -> Future[None]:
-        request = RangeRequest(location.name, location.path, fetch.start, fetch.stop, self.version)
+        version = self.expected_version
+        request = RangeRequest(location.name, location.path, fetch.start, fetch.stop, version)
 
         async def attempt() -> None:
             buffer = fetch.allocate()
@@ -123,7 +129,7 @@ class RemoteFile(Source):
     def check_unchanged(self) -> None:
         """Raise OSError or SourceChangedError if the object was replaced or removed."""
         info = wait_for_result(_start_info(self.location.renew_after_fork()))
-        old, new = self.version, Version.from_info(info)
+        old, new = self.expected_version, Version.from_info(info)
         # The entity tag of an object depends only on its content in many stores.
         is_later = bool(old.modified and new.modified) and old.modified != new.modified
         if is_later or old.differs(new):
@@ -155,7 +161,7 @@ def open_remote(location: Location) -> tuple[RemoteFile, bytes]:
         future_info.cancel()
         future_response.cancel()
     stop = min(source.size, HEAD_BYTES)
-    replace(request, stop=stop, version=source.version).check_response(response)
+    replace(request, stop=stop, version=source.expected_version).check_response(response)
     return source, bytes(head[:stop])
 
 
@@ -181,3 +187,10 @@ def _start_info(location: Location) -> Future[dict[str, Any]]:
     """Start a request for size and version of an object."""
     location.fs.invalidate_cache(location.path)  # a cached listing may have an older version
     return start_request(location, partial(location.store.info, location.path))
+
+
+def call_store(location: Location, method: str, path: str, **options: Any) -> Any:
+    """Call a method of a file system, such as ``ls``, with retries and time limits."""
+    location = location.renew_after_fork()
+    call = partial(location.store.call, method, path, **options)
+    return wait_for_result(start_request(location, call))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any
 
-from xr_tensorfmt.errors import SourceChangedError
+from xr_tensorfmt.errors import SAME_BYTES, SourceChangedError
 
 _logger = logging.getLogger(__name__)
 
@@ -58,6 +58,8 @@ def _get_first(info: Mapping[str, Any], names: Iterable[str]) -> str:
 
 
 NO_VERSION = Version()
+# Statuses of stores that do not know If-Match.
+_REFUSALS = {400, 403, 501}
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 
@@ -94,10 +96,12 @@ class RangeRequest:
         """Number of requested bytes."""
         return self.stop - self.start
 
-    @property
-    def context(self) -> str:
-        """The requested bytes, for messages."""
-        return f", while bytes {self.start} to {self.stop - 1} were fetched"
+    def describe(self, status: int) -> str:
+        """Return the requested bytes, and the condition that the store may have refused."""
+        text = f", while bytes {self.start} to {self.stop - 1} were fetched"
+        if self.version.strong_etag and status in _REFUSALS:
+            text += "; if the store refuses conditions (If-Match), pass verify_unchanged=False"
+        return text
 
     def check_response(self, response: RangeResponse) -> None:
         """Raise if a response has another version, or other bytes than requested."""
@@ -125,5 +129,5 @@ def build_changed_error(path: str, actual: Version, expected: Version) -> Source
         field="the object",
         actual=actual,
         expected=str(expected),
-        hint="it has been replaced since it was opened; open it again",
+        hint=f"it has been replaced since it was opened; open it again, {SAME_BYTES}",
     )

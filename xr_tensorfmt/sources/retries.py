@@ -52,12 +52,18 @@ def start_request(
             await location.store.prepare()
             return await retry(location, attempt, request)
         except Exception as error:  # noqa: BLE001  # libraries do not share a base class
-            failure = location.translate(error, request.context if request else "")
+            failure = _translate(location, error, request)
         # Raising outside of the except clause leaves out the original error as context.
         raise failure
 
     loop = getattr(location.fs, "loop", None) or get_loop()
     return asyncio.run_coroutine_threadsafe(send(), loop)
+
+
+def _translate(location: Location, error: Exception, request: RangeRequest | None) -> Exception:
+    response = find_response(error)
+    context = request.describe(response.status if response else 0) if request else ""
+    return location.translate(error, context)
 
 
 async def retry(
@@ -80,7 +86,7 @@ async def retry(
                 cause = find_transient_failure(error)
                 if cause is None:
                     raise
-        failure: Any = location.translate(cause, request.context if request else "")
+        failure: Any = _translate(location, cause, request)
         attempts += 1
         timeouts += isinstance(failure, TimeoutError)
         response = find_response(cause)

@@ -6,6 +6,8 @@ import errno
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http.client import responses
 from typing import Any
 from urllib.parse import unquote
@@ -81,7 +83,14 @@ class Response:
         """The pause in seconds that the server requests with ``Retry-After``."""
         headers = self.headers or {}
         value = next((str(headers[name]) for name in headers if name.lower() == "retry-after"), "")
-        return float(value) if value.isdecimal() else 0.0
+        if value.isdecimal():
+            return float(value)
+        try:
+            date = parsedate_to_datetime(value)
+        except ValueError:
+            return 0.0
+        date = date if date.tzinfo else date.replace(tzinfo=UTC)
+        return max(0.0, (date - datetime.now(UTC)).total_seconds())
 
 
 def find_response(error: BaseException) -> Response | None:

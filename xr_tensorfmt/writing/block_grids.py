@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, pairwise, product
 from math import isqrt, prod
 from typing import Any
@@ -19,6 +18,7 @@ from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, WritableLayout
+from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.selection import Indices, Selection
 from xr_tensorfmt.core.views import Transposed, file_order
 from xr_tensorfmt.datasets.lazy_array import drop_chunks, find_undecoded_tensor, get_lazy_data

@@ -18,13 +18,13 @@ from fsspec.implementations.local import LocalFileSystem
 
 from xr_tensorfmt.core.layout import UnrepresentableValueError
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, redact
-from xr_tensorfmt.sources import is_remote
+from xr_tensorfmt.sources import ARCHIVES, get_path, is_remote
 from xr_tensorfmt.sources.locations import Location, locate
 from xr_tensorfmt.writing.atomic_file import UNCHANGED, AtomicFile, build_atomic_file, publish
 from xr_tensorfmt.writing.block_grids import divide_variables
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece
 from xr_tensorfmt.writing.graph import plan_tasks, write_blocks
-from xr_tensorfmt.writing.upload import ARCHIVE_PROTOCOLS, Upload, UploadedFile
+from xr_tensorfmt.writing.upload import Upload, UploadedFile
 
 Mode = Literal["w", "w-", "x"]
 
@@ -37,12 +37,12 @@ MAX_REPLACED_BYTES = 65 << 20
 def get_name(path: Any) -> str:
     """Return the path or URL that a user gave as a str."""
     name = path.full_name if isinstance(path, OpenFile) else path
-    name = os.fspath(name) if isinstance(name, os.PathLike) else name
+    name = get_path(name)
     if not isinstance(name, str):
         raise TypeError(
             f"{redact(repr(path))} is neither a path nor a URL; pass a str or a PathLike"
         )
-    if name.startswith(tuple(f"{protocol}://" for protocol in ARCHIVE_PROTOCOLS)):
+    if name.startswith(tuple(f"{protocol}://" for protocol in ARCHIVES)):
         raise ValueError(
             f"{redact(name)}: files cannot be written into an archive; write a local file, and add "
             "it to the archive"
@@ -60,8 +60,8 @@ def is_overwriting(mode: Mode) -> bool:
 def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> Location:
     """Return the location of a local file, or of an object in a store."""
     name = get_name(path)
-    if fs is not None or is_remote(path):
-        location = locate(path, storage_options, fs)
+    if fs is not None or is_remote(get_path(path)):
+        location = locate(get_path(path), storage_options, fs)
         return replace(location, url=location.path) if location.is_local else location
     if storage_options:
         raise ValueError(

@@ -20,6 +20,7 @@ from fsspec.callbacks import Callback
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.header import UNFINISHED_MARK
+from xr_tensorfmt.sources import ARCHIVES
 from xr_tensorfmt.sources.fsspec_store import get_packages
 from xr_tensorfmt.sources.locations import Location, exists, is_cache
 from xr_tensorfmt.sources.remote import check_times
@@ -38,9 +39,6 @@ _logger = logging.getLogger(__name__)
 
 # Packages whose `put_file` creates the object after it has uploaded all bytes.
 _ATOMIC_PACKAGES = {"s3fs", "gcsfs", "adlfs", "obstore"}
-
-ARCHIVE_PROTOCOLS = ("zip", "tar", "libarchive")
-"""Protocols of archives. fsspec cannot replace files in them."""
 
 # Bytes of a part of an upload to S3, and its limit on the parts of an object. The parts that are
 # sent concurrently, ten by default, are in memory.
@@ -133,7 +131,7 @@ class Upload:
             reason = "the cache would keep the previous object; write to the URL after '::'"
             raise ValueError(f"{url}: {reason}")
         protocols = [self._fs.protocol] if isinstance(self._fs.protocol, str) else self._fs.protocol
-        if not {"http", "https", *ARCHIVE_PROTOCOLS}.isdisjoint(protocols):
+        if not {"http", "https", *ARCHIVES}.isdisjoint(protocols):
             raise self._build_read_only_error()
         self._location.call(self._check_absent, context=_UNCHANGED)
 

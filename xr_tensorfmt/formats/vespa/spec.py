@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.extents import Bytes, Integers
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
+from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.narrow_floats import BFloat16
 
 LONG_BIT = 0x80

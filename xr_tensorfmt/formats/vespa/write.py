@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -17,6 +16,7 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, scatter_uniform
 from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, WritableLayout, view_as_bytes
+from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.selection import Selection, take_rows
 from xr_tensorfmt.datasets.cf import RELATED
