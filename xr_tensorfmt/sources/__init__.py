@@ -141,17 +141,28 @@ class _RawStream(RawIOBase):
         """Return that bytes can be read."""
         return True
 
+    def seekable(self) -> bool:
+        """Return that the position can change."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Change the position."""
+        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._source.size}
+        self._position = max(0, origin[whence] + offset)
+        return self._position
+
     def readinto(self, buffer: Any) -> int:
         """Read the next bytes into a buffer, and return their number."""
-        start = self._position
-        self._position = min(start + len(buffer), self._source.size)
-        if self._position > start:
-            buffer[: self._position - start] = self._source.read_bytes(start, self._position)
-        return self._position - start
+        start, stop = self._position, min(self._position + len(buffer), self._source.size)
+        if start >= stop:
+            return 0
+        buffer[: stop - start] = self._source.read_bytes(start, stop)
+        self._position = stop
+        return stop - start
 
 
 def open_stream(source: Source) -> BufferedReader:
-    """Return a file object that reads a Source once, with its checks, retries and time limits."""
+    """Return a file object that reads a Source, with its checks, retries and time limits."""
     return BufferedReader(
         _RawStream(source), _REMOTE_BUFFER if source.high_latency else _LOCAL_BUFFER
     )
