@@ -69,6 +69,8 @@ class FilePlan:
         Returns the names of sibling files that only the replaced file describes, given the content
         of that file. They are removed after the new file appears. Raises ValueError, also before
         values are computed, if that file must not be replaced.
+    conflicts : tuple of str
+        Names of siblings with another form of the data. Writing is refused if one exists.
     """
 
     size: int
@@ -76,3 +78,4 @@ class FilePlan:
     variables: tuple[PlannedVariable, ...]
     siblings: tuple[SiblingFile, ...] = ()
     find_orphans: Callable[[bytes], Collection[str]] | None = None
+    conflicts: tuple[str, ...] = ()

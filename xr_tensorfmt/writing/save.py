@@ -101,6 +101,7 @@ def _save_planned(
     files.append((plan, location))
     targets = [build_target(target, plan.size, overwrite=overwrite) for plan, target in files]
     _find_orphans(plan.find_orphans, location)  # raises if the file must not be replaced
+    _check_conflicts(plan, location)
     grids = [divide_variables(plan.variables) for plan, _ in files]
     # Pass no plan to a task, because dask would compute its arrays.
     finish = partial(_finish, [plan.pieces for plan, _ in files], plan.find_orphans, location)
@@ -120,6 +121,16 @@ def _save_planned(
             error.add_note(f"{targets[-1].target} was not written; {UNCHANGED}.")
         raise
     return None
+
+
+def _check_conflicts(plan: FilePlan, location: Location) -> None:
+    """Raise FileExistsError if a sibling has another form of the data."""
+    for conflict in (location.sibling(name) for name in plan.conflicts):
+        if _read_existing(conflict):
+            raise FileExistsError(
+                f"{location.name} was not written, because {conflict.name} is another form of the "
+                "same data and programs may read either; remove it first, or write elsewhere"
+            )
 
 
 def _read_existing(location: Location) -> bytes:

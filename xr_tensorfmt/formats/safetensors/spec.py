@@ -7,8 +7,9 @@ from zlib import crc32
 
 from xr_tensorfmt.core.narrow_floats import build_elements
 
+SUFFIX = ".safetensors"
 # Suffix of the index of a model in several files.
-INDEX = ".safetensors.index.json"
+INDEX = f"{SUFFIX}.index.json"
 # Suffix of an index with the variant of the model, such as ``.fp16``, in either place.
 INDEX_SUFFIX = re.compile(r"(?<=.)\.safetensors(\.[\w-]+)?\.index(\.[\w-]+)?\.json$", re.IGNORECASE)
 # Size of the length of the header. The header is padded to a multiple of it.
@@ -37,6 +38,23 @@ DTYPES = (
 )
 # Elements by dtype.
 ELEMENTS = build_elements(DTYPES.values())
+
+
+def get_index_stem(name: str) -> str:
+    """Return what the names of an index and its files begin with, including the variant."""
+    suffix = INDEX_SUFFIX.search(name)
+    assert suffix
+    return "".join([name[: suffix.start()], *filter(None, suffix.groups())])
+
+
+def list_index_names(name: str) -> tuple[str, ...]:
+    """Return the names of an index with the same stem as a file of a whole model."""
+    if not name.casefold().endswith(SUFFIX):
+        return ()
+    stem = name[: -len(SUFFIX)]
+    base, dot, variant = stem.rpartition(".")
+    variants = (f"{base}{SUFFIX}.index.{variant}.json", f"{base}{SUFFIX}.{variant}.index.json")
+    return (f"{stem}{INDEX}", *(variants if base and dot else ()))
 
 
 def compute_checksum(header: bytes) -> str:

@@ -23,9 +23,12 @@ from xr_tensorfmt.formats.safetensors.spec import (
     LENGTH_BYTES,
     MAX_HEADER_BYTES,
     METADATA,
+    SUFFIX,
     TOTAL_SIZE,
     WEIGHT_MAP,
     compute_checksum,
+    get_index_stem,
+    list_index_names,
 )
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import check_header_size, encode_metadata
@@ -52,7 +55,8 @@ def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> Fil
             f"{checked.path}: max_shard_bytes= is for a model in several files; use a name that "
             f"ends with {INDEX}"
         )
-    return _plan_file(checked, entries, attrs | embedded)
+    plan = _plan_file(checked, entries, attrs | embedded)
+    return replace(plan, conflicts=list_index_names(checked.file_name))
 
 
 def _build_metadata(
@@ -124,14 +128,9 @@ def _plan_index(
     embedded: Mapping[str, str],
 ) -> FilePlan:
     """Plan an index and its files. Programs look for the attributes in each file."""
-    name = checked.file_name
-    suffix = INDEX_SUFFIX.search(name)
-    assert suffix
-    # Programs look for files whose names contain the variant.
-    stem = "".join([name[: suffix.start()], *filter(None, suffix.groups())])
+    stem = get_index_stem(checked.file_name)
     names = [
-        f"{stem}-{number:05}-of-{len(shards):05}.safetensors"
-        for number in range(1, len(shards) + 1)
+        f"{stem}-{number:05}-of-{len(shards):05}{SUFFIX}" for number in range(1, len(shards) + 1)
     ]
     siblings = tuple(
         SiblingFile(name, _plan_file(checked, shard, attrs))
@@ -153,7 +152,8 @@ def _plan_index(
     text = (dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
     check_header_size(checked, text, MAX_HEADER_BYTES)
     orphans = partial(_find_orphans, stem, frozenset(names))
-    return FilePlan(len(text), (Piece(0, text),), (), siblings, find_orphans=orphans)
+    conflicts = (f"{stem}{SUFFIX}",)
+    return FilePlan(len(text), (Piece(0, text),), (), siblings, orphans, conflicts)
 
 
 def _find_orphans(stem: str, written: Collection[str], replaced: bytes) -> list[str]:
