@@ -8,8 +8,7 @@ from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.formats.reading import read_container
-from xr_tensorfmt.formats.recognition import choose_format
+from xr_tensorfmt.formats.recognition import choose_format, read_container
 
 
 def read_header(source: Source, **options: Any) -> Container:

@@ -14,11 +14,9 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Element, ElementError, Plain
 from xr_tensorfmt.core.extents import Extents
-from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.file_format import CONTRACT_VERSION, Format, Match, Option
 from xr_tensorfmt.core.findings import End, Finding, Gap, check_gaps
-from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
-from xr_tensorfmt.core.json_text import read_json
+from xr_tensorfmt.core.header import Cursor, Fields, HeaderReader, check_size, read_json
 from xr_tensorfmt.core.layout import (
     Layout,
     SearchedLayout,

@@ -18,7 +18,7 @@ from xr_tensorfmt.datasets.lazy_array import FileVariable
 from xr_tensorfmt.datasets.options import EngineKeywords
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, redact
 from xr_tensorfmt.formats import recognition
-from xr_tensorfmt.formats.reading import check_keywords, read_container
+from xr_tensorfmt.formats.recognition import check_keywords, read_container
 from xr_tensorfmt.formats.registry import load_formats
 from xr_tensorfmt.sources import get_path, is_remote, is_url
 

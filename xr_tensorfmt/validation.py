@@ -10,8 +10,7 @@ from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.value_checks import MAX_FINDINGS_PER_CHECK, check_values, report_errors
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.reading import read_container
-from xr_tensorfmt.formats.recognition import choose_format, list_files, open_header
+from xr_tensorfmt.formats.recognition import choose_format, list_files, open_header, read_container
 from xr_tensorfmt.sources import get_path
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from xr_tensorfmt.core.json_text import MAX_NESTED, RefusedJSONError, parse_json
+from xr_tensorfmt.core.header import MAX_NESTED, RefusedJSONError, parse_json
 
 REPEATED = [
     '{"a": 1, "a": 2}',

@@ -35,8 +35,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.groups import select_group
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats import registry
-from xr_tensorfmt.formats.reading import read_container
-from xr_tensorfmt.formats.recognition import choose_format, open_header
+from xr_tensorfmt.formats.recognition import choose_format, open_header, read_container
 from xr_tensorfmt.writing.conversion import is_numeric
 
 _MAX_CHARACTERS, _MAX_WIDTH = 72, 80

@@ -1,16 +1,22 @@
-"""Reading the header of a file, and limits on its values."""
+"""Fields of headers: at offsets, consecutive, or in JSON; limits on their values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from json import JSONDecodeError, loads
 from math import prod
 from struct import Struct
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import TensorFormatError, shorten
+
+Value = TypeVar("Value")
 
 # A field more than this many bytes after the cached head is fetched alone.
 _NEAR = 64 << 10
@@ -155,6 +161,150 @@ class Cursor:
         """Raise the error about the last field unless a condition holds."""
         if not holds:
             raise self.error(field, actual, expected, hint, skip=skip)
+
+
+_EXPECTED: dict[type, str] = {
+    bool: "a bool",
+    dict: "a mapping",
+    float: "a number",
+    int: "an integer",
+    list: "a list",
+    str: "a str",
+}
+
+
+@dataclass(frozen=True)
+class Fields:
+    """A mapping of a file, such as a JSON object. `prefix` is the full name of its key."""
+
+    path: str
+    values: Mapping[Any, Any]
+    offset: int | None = None
+    prefix: str = ""
+    hint: str = "correct the file"
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.values
+
+    def get_path(self, key: object) -> str:
+        """Return the full name of a key, such as ``metaData.energies``."""
+        return f"{self.prefix}.{key}" if self.prefix else str(key)
+
+    def error(
+        self, key: object, actual: object, expected: str, hint: str = ""
+    ) -> TensorFormatError:
+        """Return an error about the value of a key, or about another part of the document."""
+        field, hint = self.get_path(key), hint or self.hint
+        return TensorFormatError(self.path, field, actual, expected, hint, offset=self.offset)
+
+    def check(
+        self, holds: bool, key: object, actual: object, expected: str, hint: str = ""
+    ) -> None:
+        """Raise the error about the value of a key unless a condition holds."""
+        if not holds:
+            raise self.error(key, actual, expected, hint)
+
+    def get(self, key: Any, kind: type[Value], default: Value | None = None) -> Value:
+        """Return a value. Raise TensorFormatError if it is missing or of another type."""
+        if key not in self.values:
+            if default is None:
+                raise self.error(key, "no such key", _EXPECTED[kind])
+            return default
+        value = self.values[key]
+        kinds: tuple[type, ...] = (int, float) if kind is float else (kind,)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):
+            raise self.error(key, shorten(repr(value)), _EXPECTED[kind])
+        return value  # type: ignore[return-value]
+
+    def get_fields(self, key: Any, default: dict[Any, Any] | None = None) -> Self:
+        """Return a mapping."""
+        values = self.get(key, dict, default)
+        return replace(self, values=values, prefix=self.get_path(key))
+
+
+MAX_NESTED = 40
+"""Limit on nested lists and objects: those in attributes, and some around them."""
+
+MAX_VALUES = 4 << 20
+"""Limit on the values of a document. A value may take 100 bytes of memory."""
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_MARKS = ",:[{"
+_TOO_DEEP = f"lists or objects that are nested deeper than {MAX_NESTED} levels"
+
+
+class RefusedJSONError(ValueError):
+    """JSON that exceeds a limit or repeats a key."""
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON as `json.loads` does. Raise ValueError if it is invalid or refused."""
+    # Count the marks before values before they take memory, at first also those in strings.
+    if len(text) > MAX_VALUES and sum(map(text.count, _MARKS)) > MAX_VALUES:
+        count = sum(map(_STRING.sub("", text).count, _MARKS))
+        if count > MAX_VALUES:
+            raise RefusedJSONError(f"{count} values, more than {MAX_VALUES}")
+    try:
+        value = loads(text)
+        # If a key is repeated, only the last one is left. Strings may have colons, too.
+        if _count_members(value) != text.count(":"):
+            value = loads(text, object_pairs_hook=reject_repeated)
+    except RecursionError:
+        raise RefusedJSONError(_TOO_DEEP) from None
+    return value
+
+
+def reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a JSON object. Raise RefusedJSONError if a key is repeated."""
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise RefusedJSONError(f"the key {shorten(repr(key))} is repeated")
+    return members
+
+
+def _count_members(value: Any) -> int:
+    """Count the members of all objects. Raise RefusedJSONError if values are nested too deep."""
+    count, level = 0, [value]
+    for _ in range(MAX_NESTED + 2):
+        types = set(map(type, level))
+        objects = [child for child in level if type(child) is dict] if dict in types else []
+        lists = [child for child in level if type(child) is list] if list in types else []
+        if not objects and not lists:
+            return count
+        count += sum(map(len, objects))
+        values = chain.from_iterable(map(dict.values, objects))
+        level = [*values, *chain.from_iterable(lists)]
+    raise RefusedJSONError(_TOO_DEEP)
+
+
+def read_json(
+    reader: HeaderReader, start: int, length: int, limit: int, title: str = "the document"
+) -> Fields:
+    """Read a JSON object of at most `limit` bytes, with NaN and infinities as in Python."""
+    if length > limit:
+        hint = f"{title} is corrupt, or the file has another format"
+        raise reader.error(title, f"{length} bytes", f"at most {limit} bytes", hint, start)
+    raw = reader.read_field(start, length, "the JSON document")
+    offset, hint = start, f"{title} is corrupt"
+    try:
+        string = raw.decode()
+        content = parse_json(string)
+    except UnicodeDecodeError as error:
+        offset, actual = start + error.start, "bytes that are not UTF-8"
+    except JSONDecodeError as error:
+        offset = start + len(string[: error.pos].encode())
+        actual = f"{error.msg}: {string[error.pos : error.pos + 20]!r}"
+    except RefusedJSONError as error:
+        actual, hint = str(error), f"{title} is corrupt or malicious"
+    except ValueError as error:
+        # Python limits the digits of integers. Do not format the integer in another message.
+        actual, hint = str(error), "for longer integers call sys.set_int_max_str_digits"
+    else:
+        if isinstance(content, Mapping):
+            return Fields(reader.source.name, content, start, hint=hint)
+        actual = f"a {type(content).__name__}"
+    raise reader.error(title, actual, "a JSON object", hint, offset)
 
 
 MAX_DIMENSIONS = 31

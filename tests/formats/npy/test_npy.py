@@ -32,7 +32,7 @@ from xr_tensorfmt import (
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.datasets.lazy_array import find_undecoded_tensor
-from xr_tensorfmt.formats._shared.zip_members import Inflated, check_checksums, read_directory
+from xr_tensorfmt.formats.zip_members import Inflated, check_checksums, read_directory
 from xr_tensorfmt.sources.local import LocalFile
 
 dtypes = st.one_of(

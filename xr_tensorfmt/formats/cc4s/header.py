@@ -13,8 +13,7 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.core.fields import Fields
-from xr_tensorfmt.core.header import MAX_DIMENSIONS
+from xr_tensorfmt.core.header import MAX_DIMENSIONS, Fields
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.errors import shorten

@@ -15,10 +15,8 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
-from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import End, Finding, finding_from_error
-from xr_tensorfmt.core.header import HeaderReader, check_size
-from xr_tensorfmt.core.json_text import parse_json
+from xr_tensorfmt.core.header import Fields, HeaderReader, check_size, parse_json
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling

@@ -16,9 +16,7 @@ from typing import Any
 
 import yaml
 
-from xr_tensorfmt.core.fields import Fields
-from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.json_text import MAX_NESTED
+from xr_tensorfmt.core.header import MAX_NESTED, Fields, HeaderReader
 from xr_tensorfmt.core.json_values import DTYPE_TAG, array_from_json
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.cc4s.spec import KEYS, METADATA_KEYS

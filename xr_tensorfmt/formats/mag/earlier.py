@@ -29,7 +29,7 @@ from xr_tensorfmt.core.findings import Finding, Gap, finding_from_error
 from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats._shared.keyed import build_key_error
+from xr_tensorfmt.formats.keyed import build_key_error
 from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC, spec
 from xr_tensorfmt.formats.mag.spec import CORRUPT, FOREIGN, INCOMPLETE, MagFile, round_up
 

@@ -11,7 +11,7 @@ from typing import Any
 from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
 from xr_tensorfmt.core.json_values import DTYPE_TAG, strip_dtypes
-from xr_tensorfmt.formats._shared import keyed_writing as keyed
+from xr_tensorfmt.formats import keyed_writing as keyed
 from xr_tensorfmt.formats.mag import spec
 from xr_tensorfmt.formats.mag.spec import LITTLE_ENDIAN, round_up
 from xr_tensorfmt.writing.checked_input import CheckedInput

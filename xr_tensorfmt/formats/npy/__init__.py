@@ -9,7 +9,7 @@ from xr_tensorfmt.core.file_format import Format, LazyFormat, Match
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
+from xr_tensorfmt.formats.zip_members import ZIP_MAGIC, read_first_member
 
 MAGIC = b"\x93NUMPY"
 SUFFIX = ".npy"
@@ -55,6 +55,6 @@ class NpzFormat(Format):
 
     def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
         """Check the CRC-32 of all members."""
-        from xr_tensorfmt.formats._shared.zip_members import check_checksums  # noqa: PLC0415
+        from xr_tensorfmt.formats.zip_members import check_checksums  # noqa: PLC0415
 
         return check_checksums(reader.source, container.parsed)

@@ -22,9 +22,9 @@ from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats._shared import keyed
-from xr_tensorfmt.formats._shared.zip_members import open_member, read_directory
+from xr_tensorfmt.formats import keyed
 from xr_tensorfmt.formats.npy import MAGIC, SUFFIX, get_default_dims
+from xr_tensorfmt.formats.zip_members import open_member, read_directory
 
 # Limit on the size of a header. Parsing a malicious one takes a second and 130 MB.
 MAX_HEADER_BYTES = 1 << 18

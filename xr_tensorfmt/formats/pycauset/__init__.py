@@ -17,7 +17,7 @@ from types import MappingProxyType
 from xr_tensorfmt.core.file_format import LazyFormat, Match, Option
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
+from xr_tensorfmt.formats.zip_members import ZIP_MAGIC, read_first_member
 
 NAME = "pycauset"
 MAGIC = b"PYCAUSET"

@@ -9,11 +9,11 @@ from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_from_er
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.value_checks import check_values
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats._shared.zip_members import check_checksums
 from xr_tensorfmt.formats.pycauset import container as r1
 from xr_tensorfmt.formats.pycauset.earlier_versions import find_fields_stop
 from xr_tensorfmt.formats.pycauset.read import MatrixFile, get_default_dims
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES
+from xr_tensorfmt.formats.zip_members import check_checksums
 
 
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001

@@ -19,9 +19,8 @@ from zlib import crc32
 import numpy as np
 
 from xr_tensorfmt.core.container import EMBEDDED_KEY
-from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import Finding, finding_from_error
-from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.header import Fields, HeaderReader
 from xr_tensorfmt.core.json_values import to_json
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset import MAGIC, spec

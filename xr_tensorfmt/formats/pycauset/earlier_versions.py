@@ -12,11 +12,10 @@ from dataclasses import replace
 from struct import Struct
 from zipfile import ZipInfo
 
-from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.json_text import read_json
-from xr_tensorfmt.formats._shared.zip_members import open_member, read_directory
+from xr_tensorfmt.core.header import HeaderReader, read_json
 from xr_tensorfmt.formats.pycauset.metadata import build_matrix
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, MIN_PAYLOAD_BYTES, WORD_BYTES, Matrix
+from xr_tensorfmt.formats.zip_members import open_member, read_directory
 
 # Names by number, from 1 on.
 MATRIX_TYPES = ("CAUSAL", "INTEGER", "TRIANGULAR_FLOAT", "DENSE_FLOAT", "IDENTITY", "VECTOR")

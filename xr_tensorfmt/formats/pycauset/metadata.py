@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Any
 from uuid import uuid4
 
-from xr_tensorfmt.core.fields import Fields
+from xr_tensorfmt.core.header import Fields
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.pycauset.spec import MATRIX_TYPES, Matrix
 

@@ -12,21 +12,20 @@ import numpy as np
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import StoredDtype
-from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import End
-from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.header import Fields, HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.core.views import Scaled, transpose_layout
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC
 from xr_tensorfmt.formats.pycauset import MAGIC, NAME, spec
 from xr_tensorfmt.formats.pycauset import container as r1
 from xr_tensorfmt.formats.pycauset.earlier_versions import TYPES_OFFSET, read_archive, read_matrix
 from xr_tensorfmt.formats.pycauset.matrices import BlockMatrix, build_layout
 from xr_tensorfmt.formats.pycauset.metadata import CORRUPT
 from xr_tensorfmt.formats.pycauset.spec import Matrix
+from xr_tensorfmt.formats.zip_members import ZIP_MAGIC
 
 MAX_BLOCKS = 4096
 MAX_BLOCK_LEVELS = 8

@@ -9,14 +9,12 @@ from typing import Any
 
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import End, Finding
-from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.json_text import read_json
+from xr_tensorfmt.core.header import Fields, HeaderReader, read_json
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats._shared import keyed
+from xr_tensorfmt.formats import keyed
 from xr_tensorfmt.formats.safetensors.spec import (
     DTYPES,
     ELEMENTS,

@@ -16,8 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element
-from xr_tensorfmt.core.header import MAX_DIMENSIONS, is_addressable
-from xr_tensorfmt.core.json_text import reject_repeated
+from xr_tensorfmt.core.header import MAX_DIMENSIONS, is_addressable, reject_repeated
 from xr_tensorfmt.core.layout import view_as_bytes
 from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level, shorten
 from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, VespaHeader

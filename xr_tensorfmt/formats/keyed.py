@@ -12,9 +12,8 @@ from typing import Any, TypeGuard, TypeVar
 from xr_tensorfmt.core.container import EMBEDDED_KEY, Container, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element
-from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import Finding
-from xr_tensorfmt.core.header import MAX_DIMENSIONS, check_size
+from xr_tensorfmt.core.header import MAX_DIMENSIONS, Fields, check_size
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import Names, OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source

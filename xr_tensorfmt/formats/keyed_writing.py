@@ -13,7 +13,7 @@ from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element, get_dtype_name
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
-from xr_tensorfmt.formats._shared.keyed import get_default_dims
+from xr_tensorfmt.formats.keyed import get_default_dims
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, embed_variable, encode_attrs
