@@ -64,9 +64,8 @@ def _build_datasets(
     # xarray cannot see if a remote file was replaced.
     is_named = shares_names or keywords.fs is not None or is_remote(file)
     variable_type = FileVariable if is_named else Variable
-    children = {path.split("/")[1] for path in nodes}
     datasets = {
-        path: build_dataset(node, source, keywords, variable_type, children)
+        path: build_dataset(node, source, keywords, variable_type)
         for path, node in nodes.items()
     }
     # xarray stores URLs with secrets, and of a file object only the attribute `path`. The `path` of

@@ -9,6 +9,8 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
 from tests import tensfiles as tf
@@ -159,3 +161,40 @@ def test_attributes_do_not_depend_on_loading(target: str, tmp_path: Path) -> Non
         assert opened.attrs.items() >= attrs.items()
         to_file(opened.load(), tmp_path / target)
         assert get_only(open_lazily(tmp_path / target)).attrs == opened.attrs
+
+
+# Names of properties of files, of keys of an encoding, and of single formats.
+NAMES = [
+    "byteorder", "calendar", "cell_type", "chunksizes", "component", "container", "data_type",
+    "dims", "dtype", "elements", "file", "format", "grid", "header_crc32", "is_temporary", "key",
+    "matrix_type", "name", "object_type", "offset", "order", "original_shape", "preferred_chunks",
+    "properties", "seed", "shape", "source", "storage", "tag", "tensorfmt", "type", "types",
+    "unit", "version", "vespa_type",
+]  # fmt: skip
+VALUES = ["C", "F", "0.9", "float32", "float64", "little", "mag", "safetensors", "tens", "cc4s"]
+WITH_ATTRS = ["t.pycauset", "t.safetensors", "t.tens", "t.yaml", "t.mag"]
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("suffix", WITH_ATTRS)
+@given(data=st.data())
+def test_attributes_like_properties_of_the_file_are_kept(
+    tmp_path_factory: pytest.TempPathFactory, suffix: str, data: st.DataObject
+) -> None:
+    """An attribute belongs to the user even if it equals a property of the opened file."""
+    directory = tmp_path_factory.mktemp("attributes")
+    values = np.eye(3, dtype="f4" if suffix == "t.mag" else "f8")
+    array = xr.DataArray(values, dims=("row", "col"), name="tensor")
+    to_file(array, directory / suffix)
+    opened = get_only(xr.load_dataset(directory / suffix, engine="tensorfmt"))
+    info = opened.encoding["tensorfmt"]
+    texts = sorted({*VALUES, *(value for value in info.values() if isinstance(value, str))})
+    # A format defines the attributes that it stores in its header.
+    names = sorted({*NAMES, *info, *opened.encoding} - {"unit", "seed", "object_type"})
+    attrs = data.draw(st.dictionaries(st.sampled_from(names), st.sampled_from(texts), max_size=5))
+    attrs |= {name: info[name] for name in names if isinstance(info.get(name), str)}
+    for written in (opened.assign_attrs(attrs), opened.to_dataset().assign_attrs(attrs)):
+        to_file(written, directory / suffix)
+        again = xr.load_dataset(directory / suffix, engine="tensorfmt")
+        actual = again.attrs if isinstance(written, xr.Dataset) else get_only(again).attrs
+        assert actual.items() >= attrs.items()

@@ -26,7 +26,6 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import iterate_selections
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets.groups import get_group_path
-from xr_tensorfmt.datasets.long_attributes import restore_long_attributes
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location, exists
@@ -113,7 +112,7 @@ def write_store(
     """Write zarr in place, or a netCDF file that appears when it is complete."""
 
     def strip(ds: xr.Dataset) -> xr.Dataset:
-        ds = restore_long_attributes(ds).drop_encoding()
+        ds = ds.drop_encoding()
         return ds.drop_attrs() if "attrs" in drop else ds
 
     data = strip(data) if isinstance(data, xr.Dataset) else data.map_over_datasets(strip)
@@ -214,7 +213,6 @@ OpenedFile = tuple[Source, Container]
 
 def wrap_dataset(ds: xr.Dataset) -> OpenedFile:
     """Return the variables of a Dataset as tensors."""
-    ds = restore_long_attributes(ds)
     tensors = {
         name: Tensor(str(name), tuple(map(str, var.dims)), VariableValues(var), {}, var.encoding)
         for name, var in ds.variables.items()

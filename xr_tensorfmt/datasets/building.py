@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from xarray import Coordinates, Dataset, Variable
@@ -14,7 +14,6 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray, get_lazy_data, select_all
-from xr_tensorfmt.datasets.long_attributes import build_long_attributes
 from xr_tensorfmt.datasets.options import EngineKeywords
 
 
@@ -38,9 +37,8 @@ def build_dataset(
     source: Source,
     keywords: EngineKeywords,
     variable_type: type[Variable] = Variable,
-    children: Collection[str] = (),
 ) -> Dataset:
-    """Build a Dataset of lazy, decoded variables with other names than the groups `children`."""
+    """Build a Dataset of lazy, decoded variables."""
     target, dropped = keywords.chunk_target, keywords.dropped
     tensors = {
         tensor.name: tensor
@@ -48,12 +46,9 @@ def build_dataset(
         if tensor.name not in dropped
     }
     dims = {dim for tensor in tensors.values() for dim in tensor.dims}
-    long = build_long_attributes(container.attrs, {*tensors, *dims, *children})
-    attrs = {name: value for name, value in container.attrs.items() if name not in long}
-    variables = {
-        name: _build_variable(tensor, source, target) for name, tensor in (tensors | long).items()
-    }
-    coordinates = {*dims, *long, *(tensor.name for tensor in container.coordinates)}
+    attrs: Mapping[str, Any] = container.attrs
+    variables = {name: _build_variable(tensor, source, target) for name, tensor in tensors.items()}
+    coordinates = {*dims, *(tensor.name for tensor in container.coordinates)}
     _align_chunks(variables, coordinates)
     if cf.names_coordinates(attrs, tensors) or any(tensor.attrs for tensor in tensors.values()):
         variables, attrs, decoded_coordinates = cf.decode(variables, attrs, keywords)

@@ -16,7 +16,6 @@ from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressa
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
-from xr_tensorfmt.datasets.long_attributes import find_long_attributes, restore_long_attributes
 from xr_tensorfmt.errors import (
     TensorFormatWarning,
     did_you_mean,
@@ -300,9 +299,9 @@ def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variabl
     merged: Variable = variable.to_base_variable()
     encoding = dict(merged.encoding)
     info = encoding.get("tensorfmt")
-    if isinstance(info, Mapping):  # leave out texts that the reader has found in the file
-        is_own = {k: not isinstance(v, str) or info.get(k) != v for k, v in merged.attrs.items()}
-        merged.attrs = {name: value for name, value in merged.attrs.items() if is_own[name]}
+    for name in info.get("reader_attrs", ()) if isinstance(info, Mapping) else ():
+        if isinstance(merged.attrs.get(name), str) and merged.attrs[name] == info.get(name):
+            del merged.attrs[name]
     if not cf.VALUE_KEYS.isdisjoint(requested):  # as in `xarray.Dataset.to_netcdf`
         encoding = {key: value for key, value in encoding.items() if key not in cf.VALUE_KEYS}
     encoding.update(requested)
@@ -326,8 +325,6 @@ def _cast(name: str, variable: Variable, dtype: np.dtype[Any], is_rounded: bool)
 
 def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) -> Dataset:
     if isinstance(data, DataArray):
-        if long := find_long_attributes(data.coords):
-            data = data.drop_vars(long)  # those of the Dataset
         name = OpenOptions.name if data.name is None else data.name
         if name not in data.coords:
             return data.to_dataset(name=name)
@@ -343,7 +340,7 @@ def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) 
         raise TypeError(
             f"a {type(data).__name__} cannot be written; pass an xarray Dataset or DataArray"
         )
-    return restore_long_attributes(data)
+    return data
 
 
 def _normalize_drop(drop: Any) -> frozenset[str]:

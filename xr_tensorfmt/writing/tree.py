@@ -12,7 +12,6 @@ from xarray import Coordinates, Dataset, DataTree, Variable
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets.groups import GROUP_NAME_MARK, split_groups, unquote
-from xr_tensorfmt.datasets.long_attributes import restore_long_attributes
 
 _NO_VALUES = InMemory(np.zeros(()))
 
@@ -48,8 +47,7 @@ def flatten_tree(
     _check(path, tree, members, separator)
     data = {member.key: member.variable for member in members if not member.is_coordinate}
     coordinates = {member.key: member.variable for member in members if member.is_coordinate}
-    attrs = restore_long_attributes(tree.to_dataset()).attrs
-    return Dataset(data, Coordinates(coordinates, indexes={}), attrs)
+    return Dataset(data, Coordinates(coordinates, indexes={}), tree.attrs)
 
 
 def flatten_encoding(tree: DataTree, separator: str, encoding: Any) -> Any:
@@ -77,7 +75,7 @@ def collect_members(tree: DataTree, separator: str) -> Iterator[TreeMember]:
         path = "/" if node is tree else f"/{relative}"
         parts = [] if node is tree else [unquote(part) for part in relative.split("/")]
         start = "".join(f"{part}{separator}" for part in parts)
-        dataset = restore_long_attributes(node.to_dataset(inherit=node is tree))
+        dataset = node.to_dataset(inherit=node is tree)
         inherited = {} if node is tree else dims[path.rpartition("/")[0] or "/"]
         own = {dim: _convert_dim(str(dim), start, dataset) for dim in dataset.dims}
         dims[path] = own | inherited

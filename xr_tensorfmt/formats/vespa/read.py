@@ -59,6 +59,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
             "order": "C",
             "byteorder": "big",
             TYPE: header.type,
+            "reader_attrs": [TYPE],  # attributes that are not in the file
             "cell_type": header.cell_type,
             "mapped": header.mapped,
             "indexed": header.indexed,
