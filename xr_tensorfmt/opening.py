@@ -65,8 +65,7 @@ def _build_datasets(
     is_named = shares_names or keywords.fs is not None or is_remote(file)
     variable_type = FileVariable if is_named else Variable
     datasets = {
-        path: build_dataset(node, source, keywords, variable_type)
-        for path, node in nodes.items()
+        path: build_dataset(node, source, keywords, variable_type) for path, node in nodes.items()
     }
     # xarray stores URLs with secrets, and of a file object only the attribute `path`. The `path` of
     # an OpenFile lacks the protocol, but `full_name` has it.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import ml_dtypes
 import numpy as np
 import pytest
 
-from xr_tensorfmt.core.elements import Boolean, StoredDtype
+from xr_tensorfmt.core.elements import Boolean, build_file_dtype, get_stored_name
 from xr_tensorfmt.core.narrow_floats import FLOAT8_NAMES, BFloat16, Float8
 
 ALL_BYTES = np.arange(256, dtype=np.uint8)
@@ -72,11 +75,16 @@ def test_strided_and_longer_arrays_are_decoded(element) -> None:
     np.testing.assert_array_equal(element.decode(odd), element.decode(raw.ravel()))
 
 
-def test_stored_dtype_compares_as_its_name_and_serves_as_dtype_of_values() -> None:
-    stored = BFloat16().encoding
-    assert stored == "bfloat16"
-    assert stored == StoredDtype("bfloat16", np.dtype(np.float32))
-    assert stored != "float32"
-    assert hash(stored) == hash("bfloat16")
-    assert (str(stored), repr(stored)) == ("bfloat16", "'bfloat16'")
-    assert np.dtype(stored) == np.float32
+@pytest.mark.parametrize("element", [BFloat16(), Float8("float8_e4m3fn"), Boolean()])
+def test_dtype_of_file_is_that_of_values_and_keeps_its_name(element) -> None:
+    dtype = element.encoding
+    for copied in (
+        dtype,
+        copy.copy(dtype),
+        copy.deepcopy(dtype),
+        pickle.loads(pickle.dumps(dtype)),
+    ):
+        assert copied == element.dtype
+        assert get_stored_name(copied) == element.name
+    assert get_stored_name(element.dtype) is None
+    assert build_file_dtype("bfloat16", np.dtype("f4")) == np.float32

@@ -22,7 +22,7 @@ from tests.strategies import bits
 from xr_tensorfmt import to_file
 from xr_tensorfmt.core import dense
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Boolean, Element, Plain, StoredDtype
+from xr_tensorfmt.core.elements import Boolean, Element, Plain, build_file_dtype
 from xr_tensorfmt.core.layout import WHOLE
 from xr_tensorfmt.core.narrow_floats import BFloat16, Float8
 from xr_tensorfmt.core.reading import read
@@ -323,7 +323,7 @@ def test_scalars_are_encoded() -> None:
         (">i2", "int16"),
         ("bfloat16", "bfloat16"),
         (np.dtype(ml_dtypes.bfloat16), "bfloat16"),
-        (StoredDtype("float8_e4m3fn", np.dtype("f4")), "float8_e4m3fn"),
+        (build_file_dtype("float8_e4m3fn", np.dtype("f4")), "float8_e4m3fn"),
         (float, "float64"),
         ("no such", "no such"),
         (3, "3"),

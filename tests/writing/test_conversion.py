@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import from_dtype
 
 from xr_tensorfmt.core.elements import Element
-from xr_tensorfmt.core.narrow_floats import build_elements
+from xr_tensorfmt.core.narrow_floats import FLOAT8_NAMES, build_elements
 from xr_tensorfmt.writing.conversion import Conversion
 
 NUMPY = [
@@ -121,3 +123,59 @@ def test_any_value_is_exact_or_an_error(data: st.DataObject) -> None:
         except ValueError:
             continue
         assert is_same(converted[0].item(), value.item())
+
+
+@dataclass(frozen=True)
+class Float6(Element):
+    """A float of 3 bits of exponent and 2 of mantissa, as in GGUF: no infinity and no NaN."""
+
+    name = "float6_e2m3fn"
+    stored = np.dtype(np.uint8)
+    dtype = np.dtype(np.float32)
+    largest = 7.5
+    has_inf = has_nan = False
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Saturate, as converters of models do."""
+        return values.astype(ml_dtypes.float6_e2m3fn).view(np.uint8)
+
+    def decode_into(self, values: np.ndarray, raw: np.ndarray) -> None:
+        values[...] = raw.view(ml_dtypes.float6_e2m3fn)
+
+
+FLOATS = [
+    *build_elements(["bfloat16", *FLOAT8_NAMES, "float16", "float32", "float64"]).values(),
+    Float6(),
+]
+
+
+@pytest.mark.parametrize("element", FLOATS, ids=lambda element: element.name)
+def test_rounded_values_stay_near_or_are_refused(element: Element) -> None:
+    """Rounding neither saturates nor changes infinity and NaN."""
+    bits = np.arange(1 << min(16, 8 * element.stored.itemsize)).astype(
+        f"u{element.stored.itemsize}"
+    )
+    values = element.decode(bits.view(element.stored)) if bits.itemsize <= 2 else np.zeros(1)
+    finite = values[np.isfinite(values)]
+    if bits.itemsize <= 2:
+        assert finite.max() == element.largest
+        assert np.isinf(values).any() == element.has_inf
+        assert np.isnan(values).any() == element.has_nan
+    conversion = Conversion("v", element, exact=False)
+    for value in (element.largest, -element.largest, 1.0):
+        if value in finite:
+            assert conversion.apply(np.array([value])) == value
+    for value, is_valid in (
+        (np.inf, element.has_inf), (-np.inf, element.has_inf), (np.nan, element.has_nan),
+        (element.largest * 4, False), (element.largest * -4, False),
+    ):  # fmt: skip
+        with np.errstate(over="ignore"):
+            given = np.array([value])
+        if not np.isinf(given).any() and value in (np.inf, -np.inf):
+            continue
+        if value != value or np.isinf(value) or element.dtype.itemsize < 8:
+            if is_valid or (np.isinf(value) and element.has_inf):
+                assert is_same(conversion.apply(given)[0].item(), value)
+            else:
+                with pytest.raises(ValueError, match="cannot represent"):
+                    conversion.apply(given)

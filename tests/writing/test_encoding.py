@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import xarray as xr
 
 from tests.commands import run_ok
 from xr_tensorfmt import to_file
+from xr_tensorfmt.core.elements import get_stored_name
 
 KEYS = ("embed", "layers.0.w", "layers.0.norm", "layers.1.w", "layers.1.norm")
 
@@ -25,7 +27,10 @@ def make_model() -> xr.Dataset:
 def read_dtypes(path: str | Path) -> dict[str, str]:
     """Return the stored dtypes of the variables of a file."""
     ds = xr.open_dataset(path, engine="tensorfmt")
-    return {str(name): str(item.encoding["dtype"]) for name, item in ds.variables.items()}
+    return {
+        str(name): str(get_stored_name(item.encoding["dtype"]))
+        for name, item in ds.variables.items()
+    }
 
 
 OWN = {**dict.fromkeys((*KEYS, "n"), "float32"), "position": "int64", "mask": "bool"}
@@ -130,3 +135,95 @@ def test_times_that_overflow_the_dtype_raise(tmp_path: Path) -> None:
     with xr.open_dataset(tmp_path / "a.mag", decode_cf=False) as stored:
         assert stored.t.dtype == "int8"
         assert stored.t.values.tolist() == [2]
+
+
+WITH_FLOATS = ["mag", "safetensors", "tens", "pycauset"]
+
+
+def write_and_read(ds: xr.Dataset, path: Path, **keywords: Any) -> dict[str, str]:
+    to_file(ds, path, **keywords)
+    return read_dtypes(path)
+
+
+@pytest.mark.parametrize("suffix", WITH_FLOATS)
+def test_dtype_in_the_encoding_of_a_variable_is_used_or_refused(
+    tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"a.{suffix}"
+    for dtype, stored in (
+        ("float32", "float32"), (np.int16, "int16"), (np.dtype(">i4"), "int32"),
+    ):  # fmt: skip
+        ds = xr.Dataset({"w": ("x", np.arange(3.0))})
+        ds.w.encoding["dtype"] = dtype
+        assert write_and_read(ds, path) == {"w": stored}
+    ds.w.encoding["dtype"] = "no such dtype"
+    with pytest.raises(ValueError, match="no such dtype"):
+        to_file(ds, path)
+    ds["w"] = ds.w + 0.5
+    ds.w.encoding["dtype"] = "int16"
+    with pytest.raises(ValueError, match=r"0\.5.*, which int16 cannot represent"):
+        to_file(ds, path)
+
+
+@pytest.mark.parametrize("suffix", WITH_FLOATS)
+def test_dtype_of_the_opened_file_does_not_bind_values_of_another_dtype(
+    tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"a.{suffix}"
+    to_file(xr.Dataset({"w": ("x", np.arange(3, dtype="i2"))}), path)
+    ds = xr.load_dataset(path, engine="tensorfmt")
+    for changed in (ds, ds.copy(deep=True), pickle.loads(pickle.dumps(ds))):
+        half = changed.copy(data={"w": np.array([0.5, 1, 2], "f4")})
+        assert half.w.encoding["dtype"] == np.int16
+        assert write_and_read(half, tmp_path / f"b.{suffix}") == {"w": "float32"}
+        half.w.encoding["dtype"] = "int16"  # by the user
+        with pytest.raises(ValueError, match="int16 cannot represent"):
+            to_file(half, tmp_path / f"b.{suffix}")
+
+
+@pytest.mark.parametrize("kind", [*WITH_FLOATS, "yaml", "netcdf", "zarr"])
+def test_encoding_of_any_opened_file_is_accepted(tmp_path: Path, kind: str) -> None:
+    ds = xr.Dataset({"w": (("a", "b"), np.arange(12.0).reshape(3, 4))}, {"a": [10, 20, 30]})
+    ds["w"] = ds.w.astype("f4") if kind == "mag" else ds.w
+    packed = None if kind == "yaml" else {"w": {"dtype": "int16", "scale_factor": 0.5, "_FillValue": -1}}
+    if kind == "netcdf":
+        ds.to_netcdf(tmp_path / "a.nc", encoding={"w": {**(packed or {})["w"], "zlib": True}})
+        opened = xr.open_dataset(tmp_path / "a.nc")
+    elif kind == "zarr":
+        ds.to_zarr(tmp_path / "a.zarr", encoding=packed, consolidated=False)
+        opened = xr.open_zarr(tmp_path / "a.zarr", consolidated=False)
+    else:
+        to_file(ds, tmp_path / f"t.{kind}", encoding=packed)
+        opened = xr.open_dataset(tmp_path / f"t.{kind}", engine="tensorfmt")
+    opened = opened.load()
+    encoding = {name: opened[name].encoding for name in opened.variables}
+    computed = opened.drop_encoding()
+    for data in (opened, computed):
+        path = tmp_path / ("u.yaml" if kind == "yaml" else "u.safetensors")
+        to_file(data, path, encoding=encoding)
+        again = xr.open_dataset(path, engine="tensorfmt")
+        xr.testing.assert_equal(again, opened)
+        assert again.w.encoding.get("scale_factor") == opened.w.encoding.get("scale_factor")
+        assert again.w.encoding["dtype"] == opened.w.encoding["dtype"]
+
+
+def test_encoding_of_a_narrow_dtype_is_used_for_computed_values(tmp_path: Path) -> None:
+    ds = xr.Dataset({"w": ("x", np.array([1, 2.5], "f4"))})
+    to_file(ds, tmp_path / "a.mag", encoding={"dtype": "bfloat16"})
+    opened = xr.load_dataset(tmp_path / "a.mag", engine="tensorfmt")
+    encoding = {"w": opened.w.encoding}
+    assert write_and_read(opened / 3, tmp_path / "b.mag", encoding=encoding) == {"w": "bfloat16"}
+    # TENS has no bfloat16, but all values as float32.
+    assert write_and_read(opened, tmp_path / "b.tens", encoding=encoding) == {"w": "float32"}
+
+
+def test_key_of_another_engine_that_is_typed_by_the_user_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'zlib', expected some of"):
+        to_file(make_model(), tmp_path / "a.mag", encoding={"embed": {"zlib": True}})
+
+
+def test_dtype_of_a_coordinate_in_the_header_is_used(tmp_path: Path) -> None:
+    ds = xr.Dataset({"w": ("x", np.arange(2.0))}, {"x": ("x", [0.5, 1.5], {}, {"dtype": "f4"})})
+    for suffix in ("tens", "pycauset"):
+        to_file(ds, tmp_path / f"a.{suffix}")
+        assert xr.open_dataset(tmp_path / f"a.{suffix}").x.dtype == np.float32

@@ -26,7 +26,7 @@ from xr_tensorfmt.cli.options import (
 )
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, count_chunks
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.elements import Array, StoredDtype
+from xr_tensorfmt.core.elements import Array, get_stored_name
 from xr_tensorfmt.core.extents import format_size
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions
@@ -145,13 +145,15 @@ def _describe_tensors(tensors: Iterable[Tensor], *, in_this_file: bool) -> dict[
 def _describe_layout(layout: Layout, stored: Any) -> dict[str, Any]:
     chunk = layout.chunk_shape(DEFAULT_CHUNK_BYTES)
     size = prod(layout.shape) * layout.dtype.itemsize
-    if isinstance(stored, StoredDtype) and size:  # such as bfloat16; no bytes: in other files
+    name = get_stored_name(stored)
+    has_other_name = name is not None and name != layout.dtype.name  # such as bfloat16
+    if has_other_name and size:  # without bytes, the values are in other files
         size = layout.locate(Selection.everything(layout.shape)).nbytes or size
     return {
         "dims": (),  # in the order of the document
         "shape": layout.shape,
         "dtype": format_dtype(layout.dtype),
-        "stored": format_dtype(layout.dtype if stored is None else stored),
+        "stored": name if has_other_name else format_dtype(stored or layout.dtype),
         "size": size,
         "chunk": chunk,
         "chunks": count_chunks(layout.shape, chunk),
@@ -159,10 +161,8 @@ def _describe_layout(layout: Layout, stored: Any) -> dict[str, Any]:
 
 
 @cache
-def format_dtype(dtype: np.dtype[Any] | StoredDtype) -> str:
+def format_dtype(dtype: np.dtype[Any]) -> str:
     """Return the name of a dtype, with the byte order if it is big-endian."""
-    if isinstance(dtype, StoredDtype):
-        return dtype.name
     if dtype.kind in "OUT":
         return "str"
     return f"{dtype.name}, big-endian" if dtype.str.startswith(">") else dtype.name

@@ -16,37 +16,18 @@ from xr_tensorfmt.errors import TensorFormatError
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class StoredDtype:
-    """A stored dtype that numpy does not have, for ``encoding["dtype"]``."""
+@lru_cache
+def build_file_dtype(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype of values for ``encoding["dtype"]`` that has the name of the stored dtype.
 
-    name: str
-    dtype: np.dtype[Any]
-
-    def __eq__(self, other: object) -> bool:
-        return self.name == (other.name if isinstance(other, StoredDtype) else other)
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def __reduce__(self) -> str | tuple[Any, ...]:
-        """Pickle a numpy dtype with the name as metadata, which needs no package to unpickle."""
-        return np.dtype(self.dtype.str, metadata={"stored": self.name}).__reduce__()
-
-    def __deepcopy__(self, memo: object) -> StoredDtype:
-        return self
-
-    def __repr__(self) -> str:
-        return repr(self.name)
-
-    def __str__(self) -> str:
-        return self.name
+    The name is metadata of the dtype, which a copy or a pickle has, too. So a dtype of a file
+    differs from a dtype that the user has set.
+    """
+    return np.dtype(dtype.str, metadata={"stored": name})
 
 
 def get_stored_name(dtype: Any) -> str | None:
-    """Return the name of a StoredDtype, pickled or not, or None for other values."""
-    if isinstance(dtype, StoredDtype):
-        return dtype.name
+    """Return the name of the stored dtype, or None if a reader has not defined the dtype."""
     return (getattr(dtype, "metadata", None) or {}).get("stored")
 
 
@@ -100,10 +81,27 @@ class Element(ABC):
         """Whether the stored bytes equal the bytes of the values."""
         return False
 
-    @cached_property
-    def encoding(self) -> np.dtype[Any] | StoredDtype:
+    @property
+    def encoding(self) -> np.dtype[Any]:
         """The stored dtype, for ``encoding["dtype"]``."""
-        return StoredDtype(self.name, self.dtype)
+        return build_file_dtype(self.name, self.dtype)
+
+    @property
+    def largest(self) -> float:
+        """The largest finite value."""
+        if self.dtype.kind == "b":
+            return 1
+        return float((np.iinfo if self.dtype.kind in "iu" else np.finfo)(self.dtype).max)
+
+    @property
+    def has_inf(self) -> bool:
+        """Whether infinity is a value."""
+        return self.dtype.kind in "fc"
+
+    @property
+    def has_nan(self) -> bool:
+        """Whether NaN is a value."""
+        return self.dtype.kind in "fc"
 
 
 @dataclass(eq=False)
@@ -145,10 +143,10 @@ class Plain(Element):
         """The dtype in native byte order."""
         return self.file_dtype.newbyteorder("=")
 
-    @cached_property
+    @property
     def encoding(self) -> np.dtype[Any]:
         """The dtype with the byte order of the file."""
-        return self.file_dtype
+        return build_file_dtype(self.name, self.file_dtype)
 
     @cached_property
     def is_native(self) -> bool:
@@ -170,7 +168,7 @@ class Boolean(Element):
 
     name = "bool"
     stored = np.dtype(np.uint8)
-    dtype = encoding = np.dtype(np.bool_)
+    dtype = np.dtype(np.bool_)
 
     def decode_into(self, values: Array, raw: Array) -> None:
         """Compare with zero."""

@@ -45,6 +45,11 @@ class BFloat16(Element):
         """Elements whose values are bfloat16."""
         return Plain(get_narrow_dtype(self.name).newbyteorder(self.stored.byteorder))
 
+    @property
+    def largest(self) -> float:
+        """The largest finite value."""
+        return 0xFF * 2.0**120
+
     def decode_into(self, values: Array, raw: Array) -> None:
         """Convert to float32. The payload of NaN is kept."""
         native = raw.astype(np.uint16, copy=False)
@@ -84,6 +89,22 @@ class Float8(Element):
     def narrow(self) -> Element:
         """Elements whose values are the bytes, with the dtype of ml_dtypes."""
         return Plain(get_narrow_dtype(self.name))
+
+    @property
+    def largest(self) -> float:
+        """The largest finite value."""
+        table = _compute_float8_values(self.name)
+        return float(table[np.isfinite(table)].max())
+
+    @property
+    def has_inf(self) -> bool:
+        """Whether infinity is a value."""
+        return bool(np.isinf(_compute_float8_values(self.name)).any())
+
+    @property
+    def has_nan(self) -> bool:
+        """Whether NaN is a value."""
+        return bool(np.isnan(_compute_float8_values(self.name)).any())
 
     def decode_into(self, values: Array, raw: Array) -> None:
         """Look up each byte in a table, which is several times faster than ml_dtypes."""

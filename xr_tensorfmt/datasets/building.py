@@ -51,7 +51,7 @@ def build_dataset(
     coordinates = {*dims, *(tensor.name for tensor in container.coordinates)}
     _align_chunks(variables, coordinates)
     if cf.names_coordinates(attrs, tensors) or any(tensor.attrs for tensor in tensors.values()):
-        variables, attrs, decoded_coordinates = cf.decode(variables, attrs, keywords)
+        variables, attrs, decoded_coordinates = cf.decode(source.name, variables, attrs, keywords)
         coordinates |= decoded_coordinates
     if variable_type is not Variable:
         variables = {

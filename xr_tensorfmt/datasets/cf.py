@@ -1,7 +1,12 @@
-"""CF conventions: decode variables on opening, and encode them on writing, as xarray does."""
+"""CF conventions: decode variables on opening, and encode them on writing, as xarray does.
+
+Attributes of these files can have any type of JSON. In both directions, `_normalize` decides which
+attributes take part. Others are left as they are.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -9,18 +14,17 @@ import numpy as np
 from xarray import Variable, conventions
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
-from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor
+from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, get_lazy_data
 from xr_tensorfmt.datasets.options import EngineKeywords
+from xr_tensorfmt.errors import (
+    TensorFormatError,
+    TensorFormatWarning,
+    find_stack_level,
+    shorten,
+)
 
 _SCALES = ("scale_factor", "add_offset")
-_FILL_VALUES = ("_FillValue", "missing_value")
-_TYPES: dict[str, Any] = {
-    **dict.fromkeys(conventions.CF_RELATED_DATA, str),
-    **dict.fromkeys(("coordinates", "calendar", "dtype", "_Unsigned"), str),
-    **dict.fromkeys(_SCALES, int | float | np.number),
-    **dict.fromkeys(_FILL_VALUES, str | int | float | np.generic | np.ndarray),
-}
-"""Types of the attributes that xarray uses to decode variables."""
+_FILL_VALUES = frozenset({"_FillValue", "missing_value"})
 
 PACKING = (*_SCALES, *_FILL_VALUES, "_Unsigned")
 """Attributes by which xarray computes values from stored ones."""
@@ -28,37 +32,81 @@ PACKING = (*_SCALES, *_FILL_VALUES, "_Unsigned")
 VALUE_KEYS = frozenset({"dtype", "units", "calendar", *PACKING})
 """Keys of an encoding that change how values are stored."""
 
-_TIMES = "mMO"  # objects may be times of cftime
-
 _USED = VALUE_KEYS - {"dtype"} | {"coordinates"}
 """Keys of an encoding that become attributes."""
 
 RELATED = frozenset(conventions.CF_RELATED_DATA)
 """Keys of an encoding that name other variables, such as ``grid_mapping``."""
 
+_ATTRIBUTES = VALUE_KEYS | RELATED | {"coordinates"}
+"""Attributes that xarray decodes."""
+
+_TIMES = "mMO"  # objects may be times of cftime
+_NUMBERS = "iuf"
+
 Cast = Callable[[str, Variable, np.dtype[Any], bool], Variable]
 """Convert values to a dtype, exactly or rounded. Raise ValueError if a value does not fit."""
 
 
+def _normalize(attribute: str, value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a CF attribute of values of a dtype as netCDF has it, or None if it has none.
+
+    An array or a list of one number is a number.
+    """
+    is_number = dtype.kind in _NUMBERS
+    if attribute == "units":
+        return value if is_number and isinstance(value, str) else None
+    if attribute == "dtype":  # "bool"
+        return value if is_number and isinstance(value, str) else None
+    if attribute not in (*_SCALES, *_FILL_VALUES):
+        return value if isinstance(value, str) else None
+    if isinstance(value, str | bytes):
+        return value if attribute in _FILL_VALUES and dtype.kind in "SUOT" else None
+    try:
+        array = np.asarray(value)
+    except ValueError:  # a list of lists
+        return None
+    is_valid = array.dtype.kind in _NUMBERS and (is_number or attribute in _FILL_VALUES)
+    if not is_valid or dtype.kind in "SUOT" or not array.size:
+        return None
+    if array.size > 1:
+        return array.ravel() if attribute in _FILL_VALUES else None
+    return array.ravel()[0] if np.ndim(value) or isinstance(value, np.ndarray) else value
+
+
 def decode(
-    variables: Mapping[str, Variable], attrs: Mapping[str, Any], keywords: EngineKeywords
+    path: str,
+    variables: Mapping[str, Variable],
+    attrs: Mapping[str, Any],
+    keywords: EngineKeywords,
 ) -> tuple[dict[str, Variable], dict[str, Any], set[Any]]:
     """Decode variables as the user requests. Also return attributes and names of coordinates."""
-    decodable = {
-        name: variable for name, variable in variables.items() if _is_decodable(variable.attrs)
-    }
+    prepared = {name: _prepare_decoding(variable) for name, variable in variables.items()}
+    _warn_of_unused(path, variables, prepared, keywords)
     has_coordinates = names_coordinates(attrs, variables)
-    decoded, remaining, coordinates = conventions.decode_cf_variables(
-        decodable,
-        dict(attrs) if has_coordinates else {},
-        mask_and_scale=keywords.mask_and_scale,
-        decode_times=keywords.decode_times,
-        concat_characters=keywords.concat_characters,
-        decode_coords=keywords.decode_coords,
-        use_cftime=keywords.use_cftime,
-        decode_timedelta=keywords.decode_timedelta,
-    )
-    return {**variables, **decoded}, dict(remaining if has_coordinates else attrs), coordinates
+    try:
+        decoded, remaining, coordinates = conventions.decode_cf_variables(
+            prepared,
+            dict(attrs) if has_coordinates else {},
+            mask_and_scale=keywords.mask_and_scale,
+            decode_times=keywords.decode_times,
+            concat_characters=keywords.concat_characters,
+            decode_coords=keywords.decode_coords,
+            use_cftime=keywords.use_cftime,
+            decode_timedelta=keywords.decode_timedelta,
+        )
+    except TensorFormatError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        hint = "change the attributes, or open the file with decode_cf=False"
+        raise ValueError(f"{path}: {error}; {hint}") from error
+    for name, variable in decoded.items():
+        if prepared[name] is not variables[name]:
+            kept, used = variable.attrs, prepared[name].attrs
+            original = variables[name].attrs.items()
+            variable.attrs = {k: v for k, v in original if k in kept or k not in used}
+            variable.attrs |= {k: v for k, v in kept.items() if k not in variables[name].attrs}
+    return dict(decoded), dict(remaining if has_coordinates else attrs), coordinates
 
 
 def names_coordinates(attrs: Mapping[str, Any], variables: Collection[str]) -> bool:
@@ -68,9 +116,61 @@ def names_coordinates(attrs: Mapping[str, Any], variables: Collection[str]) -> b
     return bool(names) and set(names) <= set(variables)
 
 
-def _is_decodable(attrs: Mapping[str, Any]) -> bool:
-    """Return whether the CF attributes, which may be any JSON, have the types of netCDF."""
-    return all(isinstance(attrs[name], _TYPES[name]) for name in _TYPES.keys() & attrs.keys())
+def _prepare_decoding(variable: Variable) -> Variable:
+    """Return a variable whose CF attributes are normalized. xarray must not see other ones."""
+    if _ATTRIBUTES.isdisjoint(variable.attrs):
+        return variable
+    attrs = _normalize_all(variable.attrs, variable.dtype)
+    return Variable(
+        variable.dims, get_lazy_data(variable), attrs, dict(variable.encoding), fastpath=True
+    )
+
+
+def _normalize_all(attrs: Mapping[Any, Any], dtype: np.dtype[Any]) -> dict[Any, Any]:
+    """Return attributes of which CF attributes are normalized or left out."""
+    normalized = {
+        name: _normalize(name, value, dtype) if name in _ATTRIBUTES else value
+        for name, value in attrs.items()
+    }
+    return {k: v for k, v in normalized.items() if v is not None or k not in _ATTRIBUTES}
+
+
+def _warn_of_unused(
+    path: str,
+    variables: Mapping[str, Variable],
+    prepared: Mapping[str, Variable],
+    keywords: EngineKeywords,
+) -> None:
+    """Warn once of CF attributes that would be decoded if they had another type."""
+    unused = [
+        f"{attribute}={shorten(repr(variable.attrs[attribute]))} of {name!r}"
+        for name, variable in variables.items()
+        if prepared[name] is not variable
+        for attribute in _ATTRIBUTES & (variable.attrs.keys() - prepared[name].attrs.keys())
+        if _is_requested(attribute, variable.attrs[attribute], name, keywords)
+    ]
+    if unused:
+        more = f", and {len(unused) - 3} others" if len(unused) > 3 else ""
+        warnings.warn(
+            f"{path}: the attributes {', '.join(unused[:3])}{more} have a type or value that CF "
+            "does not define, and are not decoded; change them, or pass decode_cf=False",
+            TensorFormatWarning,
+            stacklevel=find_stack_level(),
+        )
+
+
+def _is_requested(attribute: str, value: Any, name: str, keywords: EngineKeywords) -> bool:
+    """Return whether the user requests the decoding of an attribute of a variable."""
+    if attribute == "units":
+        return isinstance(value, str) and " since " in value and bool(keywords.decode_times)
+    if attribute in RELATED:
+        return keywords.decode_coords == "all"
+    if attribute == "coordinates":
+        return bool(keywords.decode_coords)
+    if attribute in ("dtype", "calendar"):
+        return False  # each has meaning with one value or one other attribute only
+    is_on = keywords.mask_and_scale
+    return bool(is_on.get(name, True) if isinstance(is_on, Mapping) else is_on)
 
 
 def encode(
@@ -78,11 +178,19 @@ def encode(
 ) -> dict[str, Variable]:
     """Encode variables as `xarray.Dataset.to_netcdf`, but bools only if `dtypes` lacks them."""
     prepared = {
-        name: _prepare(variable)
+        name: _prepare_encoding(name, variable)
         for name, variable in variables.items()
         if _needs_encoding(variable, dtypes)
     }
     encoded: Any = conventions.cf_encoder(prepared, {})[0] if prepared else {}
+    for name in encoded:
+        hidden = variables[name].attrs.keys() - prepared[name].attrs.keys()
+        clash = hidden & encoded[name].attrs.keys()
+        if clash:
+            raise ValueError(
+                f"{name!r} has the attribute {min(clash)!r}, which its encoding defines, too; "
+                "remove one of them"
+            )
     finished = {name: _finish(name, variables[name], encoded[name], cast) for name in encoded}
     return {**variables, **finished}
 
@@ -92,47 +200,80 @@ def _needs_encoding(variable: Variable, dtypes: Collection[str]) -> bool:
     if not isinstance(dtype, np.dtype):
         return False
     if dtype.kind == "b":
-        is_requested = _is_numeric(encoding.get("dtype"))
+        is_requested = find_dtype(encoding) is not None
         return "bool" not in dtypes and "int8" in dtypes and not is_requested
     if dtype.kind in _TIMES:
         return True
     return bool(encoding) and any(k in _USED and encoding[k] is not None for k in encoding)
 
 
-def _prepare(variable: Variable) -> Variable:
+def _prepare_encoding(name: str, variable: Variable) -> Variable:
     """Return a copy for xarray, which converts only times to the dtype in the encoding."""
-    encoding = {key: value for key, value in variable.encoding.items() if value is not None}
-    dtype = encoding.pop("dtype", None)
-    if variable.dtype.kind in _TIMES and _is_numeric(dtype):
+    encoding = _normalize_encoding(name, variable)
+    dtype = find_dtype(encoding)
+    encoding.pop("dtype", None)
+    if variable.dtype.kind in _TIMES and dtype is not None:
         # xarray does not notice that a short integer overflows.
-        encoding["dtype"] = np.dtype(np.int64 if np.dtype(dtype).kind in "iu" else dtype)
-    if encoding.pop("_Unsigned", None) is not None:
-        # The values are unsigned, and all formats store unsigned integers.
+        encoding["dtype"] = np.dtype(np.int64) if dtype.kind in "iu" else dtype
+    if encoding.pop("_Unsigned", None) is not None and dtype is not None:
         for key in _FILL_VALUES & encoding.keys():
-            encoding[key] = _view_like(encoding[key], variable.encoding.get("dtype"))
+            encoding[key] = _view_as(encoding[key], dtype)
+    if "missing_value" in encoding and "_FillValue" in encoding:
+        encoding["missing_value"] = encoding["_FillValue"]  # NaN becomes the latter
     if "_FillValue" not in variable.attrs:
         encoding.setdefault("_FillValue", None)  # xarray adds NaN otherwise
     copied = _load_small(variable).copy(deep=False)
     is_short = copied.dtype.kind in "iu" or copied.dtype == np.float16
     if is_short and any(key in encoding for key in _SCALES):
         copied = copied.astype(np.float64)  # xarray leaves the dtype if there is a _FillValue
+    copied.attrs = _normalize_all(variable.attrs, _get_number_dtype(variable))
     copied.encoding = encoding
     return copied
 
 
-def _is_numeric(dtype: Any) -> bool:
+def _get_number_dtype(variable: Variable) -> np.dtype[Any]:
+    """Return the dtype of a variable, or of its numbers if it has times."""
+    return np.dtype(np.float64) if variable.dtype.kind in _TIMES else variable.dtype
+
+
+def _normalize_encoding(name: str, variable: Variable) -> dict[str, Any]:
+    """Return the entries of an encoding that have values. Raise ValueError if one is invalid."""
+    encoding = {key: value for key, value in variable.encoding.items() if value is not None}
+    for key in (_USED - {"units"}) & encoding.keys():
+        value = _normalize(key, encoding[key], _get_number_dtype(variable))
+        is_scale = key in _SCALES and value is not None
+        is_invalid = is_scale and not (np.isfinite(value) and (value or key == "add_offset"))
+        if is_invalid or (value is None and variable.dtype.kind in f"{_NUMBERS}mM"):
+            raise ValueError(
+                f"the encoding of {name!r} has {key}={shorten(repr(encoding[key]))}, which CF does "
+                f"not define for {variable.dtype}; change or remove it"
+            )
+        if value is None:
+            del encoding[key]
+        else:  # NaN is written as the first of several values
+            encoding[key] = value[0] if isinstance(value, np.ndarray) else value
+    return encoding
+
+
+def find_dtype(encoding: Mapping[str, Any]) -> np.dtype[Any] | None:
+    """Return the numeric dtype of values in a file, with the sign that `_Unsigned` defines."""
     try:
-        return dtype is not None and np.dtype(dtype).kind in "iuf"
+        dtype = np.dtype(encoding["dtype"]) if encoding.get("dtype") is not None else None
     except TypeError:
-        return False
+        return None
+    if dtype is None or dtype.kind not in _NUMBERS:
+        return None
+    kinds = {("true", "i"): "u", ("false", "u"): "i"}
+    kind = kinds.get((str(encoding.get("_Unsigned")), dtype.kind))
+    return np.dtype(f"{kind}{dtype.itemsize}") if kind else dtype
 
 
-def _view_like(value: Any, dtype: Any) -> Any:
-    """Return a fill value of signed integers as the unsigned integer of the same bytes."""
-    if not _is_numeric(dtype) or np.dtype(dtype).kind != "i" or value >= 0:
+def _view_as(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a fill value as an integer of the same bytes with the other sign."""
+    if dtype.kind not in "iu" or not float(value).is_integer():
         return value
-    signed = np.dtype(dtype)
-    return np.array(value, signed).view(f"u{signed.itemsize}")[()]
+    remainder = int(value) % (1 << np.iinfo(dtype).bits)
+    return np.array(remainder, f"u{dtype.itemsize}").view(dtype)[()]
 
 
 def _load_small(variable: Variable) -> Variable:
@@ -147,22 +288,29 @@ def _load_small(variable: Variable) -> Variable:
 
 def _finish(name: str, original: Variable, encoded: Variable, cast: Cast) -> Variable:
     """Convert packed values to the dtype in the encoding, and keep the other keys."""
-    dtype = original.encoding.get("dtype")
+    dtype = find_dtype(original.encoding)
     is_scaled = any(original.encoding.get(key) is not None for key in _SCALES)
-    if original.encoding.get("_Unsigned") is not None and _is_numeric(dtype):
-        dtype = np.dtype(f"u{np.dtype(dtype).itemsize}")
-    is_integer = _is_numeric(dtype) and np.dtype(dtype).kind in "iu"
+    attrs = dict(encoded.attrs)
+    kept = {key: v for key, v in original.encoding.items() if key not in _USED}
+    if original.dtype.kind == "b":
+        kept.pop("dtype", None)
     is_computed = encoded.dtype.kind in ("fi" if original.dtype.kind in _TIMES else "f")
-    is_packed = is_computed and _is_numeric(dtype) and (is_integer or is_scaled)
-    if is_packed and np.dtype(dtype) != encoded.dtype:
-        attrs = encoded.attrs
-        encoded = cast(name, encoded, np.dtype(dtype), is_scaled)
-        encoded.attrs = attrs
-        if is_integer and not is_scaled:
-            for key in _FILL_VALUES & attrs.keys():
-                attrs[key] = encoded.dtype.type(attrs[key])
-    encoded.encoding = {key: v for key, v in original.encoding.items() if key not in _USED}
+    if dtype is not None and is_computed and (dtype.kind in "iu" or is_scaled):
+        if dtype != encoded.dtype:
+            encoded = cast(name, encoded, dtype, is_scaled)
+        if dtype.kind in "iu" and not is_scaled:
+            attrs |= {key: dtype.type(attrs[key]) for key in _FILL_VALUES & attrs.keys()}
+    has_sign = original.encoding.get("_Unsigned") is not None
+    if dtype is not None and has_sign:
+        kept["dtype"] = dtype
+    for key in _FILL_VALUES & attrs.keys():
+        value: Any = original.encoding.get(key)
+        if np.size(value) > 1 or (key == "missing_value" and value is not None and not has_sign):
+            attrs[key] = value
     coordinates = original.encoding.get("coordinates")
-    if coordinates is not None:
-        encoded.attrs.setdefault("coordinates", coordinates)
+    if isinstance(coordinates, str):
+        attrs.setdefault("coordinates", coordinates)
+    attrs = {k: original.attrs.get(k, v) for k, v in attrs.items()}
+    encoded.attrs = original.attrs | {k: v for k, v in attrs.items() if k not in original.attrs}
+    encoded.encoding = kept
     return encoded

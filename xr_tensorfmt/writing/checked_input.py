@@ -185,26 +185,29 @@ class CheckedInput:
     def choose_conversion(
         self, name: str, variable: Variable, elements: Mapping[str, Element]
     ) -> Conversion:
-        """Choose the dtype in the file from ``encoding=``, the opened file, or the variable."""
+        """Choose the dtype in the file.
+
+        A dtype in the encoding is used as in `xarray.Dataset.to_netcdf`. If a reader of this engine
+        has set it, it is used for values of the dtype that was read, without rounding.
+        """
         encoding = self.encoding.get(name, {})
-        requested = encoding.get("dtype")
-        if not self.is_encoded and (others := [key for key in encoding if key != "dtype"]):
+        if not self.is_encoded and (others := sorted(encoding.keys() - {"dtype", "tensorfmt"})):
             raise ValueError(
                 f"{self.path}: encoding= has {', '.join(map(repr, others))} for {name!r}, but "
                 f"{self.format} does not store attributes; leave them out, or write another format"
             )
-        file_dtype = variable.encoding.get("dtype")
-        stored = None if file_dtype is None else get_stored_name(file_dtype)
+        requested = variable.encoding.get("dtype")
+        stored = get_stored_name(requested)
         dtype = get_dtype_name(variable.dtype)
-        if requested is not None and is_numeric(variable.dtype):
+        if requested is None or not is_numeric(variable.dtype):
+            pass
+        elif stored is None or ("dtype" in encoding and stored in elements):
             dtype = format_dtype(requested)
-        elif stored is not None:
-            element = elements.get(stored)
-            if element is not None and element.dtype == variable.dtype:
-                dtype = stored
+        elif stored in elements and elements[stored].dtype == variable.dtype:
+            dtype = stored
         # Scaled values are rounded to the dtype of the file, because packing always rounds.
-        is_scaled = stored is not None and "scale_factor" in variable.attrs
-        exact = requested is None and not is_scaled
+        is_set = requested is not None and (stored is None or "dtype" in encoding)
+        exact = not is_set and (stored is None or "scale_factor" not in variable.attrs)
         return self.build_conversion(name, variable, dtype, elements, exact=exact)
 
     def build_conversion(
@@ -298,7 +301,7 @@ def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variabl
         return variable
     merged: Variable = variable.to_base_variable()
     encoding = dict(merged.encoding)
-    info = encoding.get("tensorfmt")
+    info: Any = encoding.get("tensorfmt")
     for name in info.get("reader_attrs", ()) if isinstance(info, Mapping) else ():
         if isinstance(merged.attrs.get(name), str) and merged.attrs[name] == info.get(name):
             del merged.attrs[name]

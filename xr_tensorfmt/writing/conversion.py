@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Array, Element, StoredDtype, get_stored_name
+from xr_tensorfmt.core.elements import Array, Element, get_stored_name
 
 # Elements to check at a time, to keep temporary arrays in the cache.
 _BLOCK = 1 << 16
@@ -33,7 +33,7 @@ class Conversion:
             with np.errstate(all="ignore"):
                 converted = values.astype(dtype)
             self._check(values, _is_preserved(values, converted, exact), values.dtype)
-        if isinstance(self.element.encoding, StoredDtype) and converted.dtype.kind == "f":
+        if converted.dtype.kind == "f" and self.element.name != dtype.name:
             flat = np.ravel(converted, order="K")
             for first in range(0, flat.size, _BLOCK):
                 self._check_stored(flat[first : first + _BLOCK], exact, values.dtype)
@@ -41,11 +41,18 @@ class Conversion:
 
     def _check_stored(self, values: Array, exact: bool, dtype: np.dtype[Any]) -> None:
         """Raise ValueError if a value cannot be stored."""
-        stored = self.element.decode(self.element.encode(values))
-        preserved = stored == values if exact else np.isfinite(stored)
-        if not preserved.all():  # an unusual case; these checks are slower
-            same_nan = np.isnan(stored) == np.isnan(values)
-            self._check(values, _is_preserved(values, stored, exact) & same_nan, dtype)
+        element = self.element
+        stored = element.decode(element.encode(values))
+        if exact:
+            preserved = stored == values
+        else:  # rounded, but an element without infinity may have its largest value instead
+            limit = np.inf if element.has_inf else element.largest
+            preserved = np.isfinite(stored) & (np.abs(values) <= limit) & np.isfinite(values)
+        if preserved.all():
+            return
+        preserved |= np.isinf(values) & (stored == values) & element.has_inf
+        preserved |= np.isnan(values) & np.isnan(stored) & element.has_nan
+        self._check(values, preserved, dtype)
 
     def _check(self, values: Array, preserved: Any, dtype: np.dtype[Any]) -> None:
         """Raise ValueError if a value is not preserved. `dtype` is the dtype of the data."""

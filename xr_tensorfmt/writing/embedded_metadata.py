@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.elements import Array, Plain, get_stored_name
 from xr_tensorfmt.core.embedded_metadata import (
     MAX_EMBEDDED_BYTES,
     EmbeddedMetadata,
@@ -19,6 +19,7 @@ from xr_tensorfmt.core.embedded_metadata import (
 from xr_tensorfmt.core.json_values import array_to_json, to_json
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.writing.checked_input import CheckedInput, DroppablePart
+from xr_tensorfmt.writing.conversion import Conversion, is_numeric
 
 
 def encode_attrs(checked: CheckedInput, attrs: Mapping[Any, Any], owner: str) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def embed_coordinates(
             checked.refuse_unless_dropped("coords", large, f"call drop_vars({name!r})")
             continue
         try:
-            values = array_to_json(_get_values(variable, subject), subject)
+            values = array_to_json(_get_values(name, variable, subject), subject)
         except TypeError as error:
             _raise_unless_dropped(checked, "coords", error)
             continue
@@ -58,13 +59,23 @@ def embed_coordinates(
     return embedded
 
 
-def _get_values(variable: Variable, subject: str) -> Array:
+def _get_values(name: str, variable: Variable, subject: str) -> Array:
     if not isinstance(variable.dtype, np.dtype):
         raise TypeError(
             f"{subject} has the pandas dtype {variable.dtype}, which JSON does not support; "
             "convert it with astype(...)"
         )
-    return np.asarray(variable.values)
+    values = np.asarray(variable.values)
+    dtype = variable.encoding.get("dtype")
+    if dtype is None or get_stored_name(dtype) is not None or not is_numeric(values.dtype):
+        return values
+    try:
+        element = Plain(np.dtype(dtype))
+    except TypeError:
+        raise TypeError(
+            f"the encoding of {subject} has the unknown dtype {dtype!r}; remove it"
+        ) from None
+    return Conversion(name, element, exact=False).apply(values)
 
 
 def _raise_unless_dropped(checked: CheckedInput, part: DroppablePart, error: TypeError) -> None:

@@ -16,6 +16,9 @@ from xr_tensorfmt.writing.conversion import format_dtype
 KEYS = cf.VALUE_KEYS | cf.RELATED | {"coordinates"}
 """Keys of the encoding of a variable."""
 
+_READER_KEYS = frozenset({"original_shape", "preferred_chunks", "source", "tensorfmt"})
+"""Keys that only readers set. Their other keys are not for this package, and are ignored."""
+
 NICKNAMES = {"fp8": "float8_e4m3fn", "float8": "float8_e4m3fn", "bf16": "bfloat16"}
 """Names of dtypes that users of models write, and the names of the dtypes."""
 
@@ -36,9 +39,10 @@ def resolve_encoding(
     data = {name: variable for name, variable in variables.items() if name not in coordinates}
     by_name: dict[Any, Mapping[str, Any]] = {}
     by_pattern: dict[Any, Mapping[str, Any]] = {}
-    for name, requested in items:
-        if not isinstance(requested, Mapping):
+    for name, given in items:
+        if not isinstance(given, Mapping):
             raise _build_form_error(encoding)
+        requested = _drop_keys_of_readers(given, variables.get(name))
         if name in variables:
             by_name[name] = requested
         elif isinstance(name, str) and _WILDCARDS & set(name):
@@ -58,8 +62,21 @@ def _build_form_error(encoding: Any) -> TypeError:
     return TypeError(f"encoding= must have the form {form}, not {encoding!r}")
 
 
+def _drop_keys_of_readers(
+    requested: Mapping[str, Any], variable: Variable | None
+) -> Mapping[str, Any]:
+    """Return an encoding without the keys that only describe the file it was read from."""
+    own = {} if variable is None else variable.encoding
+    is_read = not _READER_KEYS.isdisjoint(requested)
+    return {
+        key: value
+        for key, value in requested.items()
+        if key in KEYS or key == "tensorfmt" or not (is_read or key in own)
+    }
+
+
 def _check_keys(name: Any, requested: Mapping[str, Any]) -> None:
-    unsupported = sorted(map(str, set(requested) - KEYS))
+    unsupported = sorted(map(str, set(requested) - KEYS - {"tensorfmt"}))
     if unsupported:
         raise ValueError(
             f"encoding={{{name!r}: {requested!r}}} has {', '.join(map(repr, unsupported))}, "

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.elements import StoredDtype
+from xr_tensorfmt.core.elements import build_file_dtype
 from xr_tensorfmt.core.findings import End
 from xr_tensorfmt.core.header import Fields, HeaderReader
 from xr_tensorfmt.core.layout import Layout
@@ -107,9 +107,8 @@ def _build_encoding(file: MatrixFile) -> dict[str, Any]:
     if file.payload_bytes:
         encoding["offset"] = matrix.offset
     dtype: Any = np.dtype(spec.DTYPES.get(matrix.data_type, "V1"))
-    # Values of another dtype are not cast to the dtype of the file.
-    if dtype != layout.dtype:
-        dtype = StoredDtype(matrix.data_type.lower(), layout.dtype)
+    name = dtype.name if dtype == layout.dtype else matrix.data_type.lower()
+    dtype = build_file_dtype(name, layout.dtype)
     return {"tensorfmt": encoding, "dtype": dtype}
 
 
