@@ -185,7 +185,9 @@ def test_dtype_of_the_opened_file_does_not_bind_values_of_another_dtype(
 def test_encoding_of_any_opened_file_is_accepted(tmp_path: Path, kind: str) -> None:
     ds = xr.Dataset({"w": (("a", "b"), np.arange(12.0).reshape(3, 4))}, {"a": [10, 20, 30]})
     ds["w"] = ds.w.astype("f4") if kind == "mag" else ds.w
-    packed = None if kind == "yaml" else {"w": {"dtype": "int16", "scale_factor": 0.5, "_FillValue": -1}}
+    packed = (
+        None if kind == "yaml" else {"w": {"dtype": "int16", "scale_factor": 0.5, "_FillValue": -1}}
+    )
     if kind == "netcdf":
         ds.to_netcdf(tmp_path / "a.nc", encoding={"w": {**(packed or {})["w"], "zlib": True}})
         opened = xr.open_dataset(tmp_path / "a.nc")
