@@ -10,7 +10,7 @@ import xarray as xr
 from hypothesis import strategies as st
 
 from tests import magfiles as mf
-from xr_tensorfmt.formats.mag.spec import LITTLE_ENDIAN
+from xr_tensorfmt.formats.mag.read import LITTLE_ENDIAN
 
 NUMPY_DTYPES = ("float32", "float16", "bool", *mf.INTEGERS)
 NARROW_DTYPES = ("bfloat16", "float8_e4m3fn")

@@ -13,7 +13,7 @@ import xarray as xr
 from tests.released_magnetron import get_magnetron_dtype, snapshot
 from tests.strategies import NARROW_DTYPES, NUMPY_DTYPES, bits
 from xr_tensorfmt import to_file
-from xr_tensorfmt.formats.mag.spec import LITTLE_ENDIAN
+from xr_tensorfmt.formats.mag.read import LITTLE_ENDIAN
 
 
 def get_raw_values(tensor, name: str) -> np.ndarray:

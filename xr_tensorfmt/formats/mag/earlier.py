@@ -25,15 +25,30 @@ from struct import Struct, unpack
 from google_crc32c import value as crc32c
 
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.findings import Finding, Gap, finding_from_error
+from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.keyed import build_key_error
-from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC, spec
-from xr_tensorfmt.formats.mag.spec import CORRUPT, FOREIGN, INCOMPLETE, MagFile, round_up
+from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC
+from xr_tensorfmt.formats.mag.read import (
+    DTYPES,
+    INCOMPLETE,
+    INTEGERS,
+    LITTLE_ENDIAN,
+    VERSION,
+    MagFile,
+    check_placement,
+    round_up,
+)
 
 ARCHIVE_VERSIONS = (1, 100)
+
+# dtypes of streams, of archive 1, and of archive 100 until November 2025, by number.
+EARLY_ARCHIVE_DTYPES = ("float32", "float16", "bool", "int32")
+# Archive 100 from November 2025 on.
+LATE_ARCHIVE_DTYPES = ("float32", "float16", "bool", *INTEGERS)
+SNAPSHOT_100_DTYPES = ("float32", "float16", "bfloat16", "bool", *INTEGERS)
 
 # Offsets of data in an archive are multiples of this.
 ARCHIVE_ALIGNMENT = 64
@@ -63,7 +78,7 @@ POOL = b"SRP!"
 # Limits of the container on the number and the bytes of strings in the pool.
 MAX_STRINGS, MAX_POOL_BYTES = 65534, 128 << 20
 # dtypes and alignment of data, by version.
-SNAPSHOTS = {100: (spec.SNAPSHOT_100_DTYPES, 1), 200: (spec.DTYPES, 16)}
+SNAPSHOTS = {100: (SNAPSHOT_100_DTYPES, 1), 200: (DTYPES, 16)}
 
 _COUNT = Struct("<I")
 # Rank, dtype, zeros, index of the key in the pool, elements, offset. The shape follows.
@@ -91,15 +106,15 @@ def _build_layouts(
         key, shape, start = record.key, record.shape, record.record_offset
         if record.dtype >= len(dtypes):
             field, expected = f"the dtype of {key!r}", f"a number below {len(dtypes)}"
-            raise reader.error(field, record.dtype, expected, CORRUPT, start)
-        element = spec.LITTLE_ENDIAN[dtypes[record.dtype]]
+            raise reader.error(field, record.dtype, expected, offset=start)
+        element = LITTLE_ENDIAN[dtypes[record.dtype]]
         check_size(path, shape, element.stored.itemsize, start, repr(key))
         count, nbytes = prod(shape), prod(shape) * element.stored.itemsize
         # Elements in releases, padded bytes in earlier commits, bytes in the specification.
         if record.length not in (None, count, round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes):
             field = f"the length of {key!r}"
             expected = f"{count} elements or {nbytes} bytes for shape {shape}"
-            raise reader.error(field, record.length, expected, CORRUPT, start)
+            raise reader.error(field, record.length, expected, offset=start)
         if key in layouts:
             raise build_key_error(path, f"{key!a} twice")
         layouts[key] = Dense(shape, element, base + record.offset)
@@ -112,7 +127,7 @@ def _take_key(cursor: Cursor, length: int, record_name: str) -> str:
         return raw.decode()
     except UnicodeDecodeError as error:
         actual = f"the bytes {raw[error.start : error.end]!r}"
-        raise cursor.error("the key", actual, "UTF-8", FOREIGN, skip=error.start) from None
+        raise cursor.error("the key", actual, "UTF-8", skip=error.start) from None
 
 
 def _check_checksum(
@@ -139,7 +154,7 @@ def read_file(reader: HeaderReader, options: OpenOptions) -> MagFile:
     version = reader.read_unsigned(len(MAGIC), 4, "the version")
     versions = sorted({*ARCHIVE_VERSIONS, *SNAPSHOTS})
     if magic != MAGIC or version not in versions:
-        expected = f"{MAGIC!r} and one of {', '.join(map(str, [*versions, spec.VERSION]))}"
+        expected = f"{MAGIC!r} and one of {', '.join(map(str, [*versions, VERSION]))}"
         hint = "the file has another format, or is newer than this version of xr_tensorfmt"
         raise reader.error("magic and version", f"{magic!r} and {version}", expected, hint, 0)
     # Version 100 is an archive or a snapshot.
@@ -154,14 +169,13 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> MagFile:
     cursor = Cursor(reader, 0)
     header = cursor.unpack(_ARCHIVE_HEADER, "the MAG header")
     _, version, checksum, tensor_count, metadata_count, aux = header
-    if aux:
-        raise cursor.error("aux", aux, "0", "magnetron cannot read the file either", skip=20)
+    cursor.check(not aux, "aux", aux, "0", "magnetron cannot read the file either", skip=20)
     metadata = _read_metadata(cursor, metadata_count)
     records = _read_records(cursor, tensor_count)
     # Version 100 has two numberings of dtypes.
     highest = max((record.dtype for record in records), default=0)
-    is_late = version == 100 and highest >= len(spec.EARLY_ARCHIVE_DTYPES)
-    dtypes = spec.LATE_ARCHIVE_DTYPES if is_late else spec.EARLY_ARCHIVE_DTYPES
+    is_late = version == 100 and highest >= len(EARLY_ARCHIVE_DTYPES)
+    dtypes = LATE_ARCHIVE_DTYPES if is_late else EARLY_ARCHIVE_DTYPES
     findings = _check_checksum(cursor, options, checksum, 12)
     stop = cursor.offset
     # An offset of 0 cannot be relative to the start of the file.
@@ -174,9 +188,9 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> MagFile:
     reserved += (len(layouts) + 1) * ARCHIVE_ALIGNMENT + len(metadata) * RESERVED_METADATA_BYTES
     file = MagFile(
         "archive", version, layouts, stop, reader.source.size, metadata, {"checksum": checksum},
-        findings, end=stop + reserved, fillers=(0xFF, 0),
+        findings, end=stop + reserved,
     )  # fmt: skip
-    spec.check_placement(reader, file)
+    check_placement(reader, file)
     return file
 
 
@@ -185,22 +199,20 @@ def _read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
     for index in range(count):
         record_name = f"metadata record {index}"
         tag, raw = cursor.unpack(_METADATA, record_name)
-        if tag not in _VALUES:
-            field, expected = f"the type tag of {record_name}", "1 for int64 or 2 for float64"
-            raise cursor.error(field, tag, expected, FOREIGN)
+        field, expected = f"the type tag of {record_name}", "1 for int64 or 2 for float64"
+        cursor.check(tag in _VALUES, field, tag, expected)
         key = _read_key(cursor, record_name)
-        if key in metadata:
-            expected = "one metadata record for each key"
-            raise cursor.error("the key", f"{key!r} twice", expected, CORRUPT)
+        expected = "one metadata record for each key"
+        cursor.check(key not in metadata, "the key", f"{key!r} twice", expected)
         (metadata[key],) = _VALUES[tag].unpack(raw)
     return metadata
 
 
 def _read_key(cursor: Cursor, record_name: str) -> str:
     (length,) = cursor.unpack(_COUNT, f"the key length of {record_name}")
-    if not 1 <= length <= MAX_KEY_BYTES:
-        field, expected = f"the key length of {record_name}", f"1 to {MAX_KEY_BYTES}"
-        raise cursor.error(field, length, expected, FOREIGN)
+    expected = f"1 to {MAX_KEY_BYTES}"
+    holds = 1 <= length <= MAX_KEY_BYTES
+    cursor.check(holds, f"the key length of {record_name}", length, expected)
     return _take_key(cursor, length, record_name)
 
 
@@ -222,13 +234,11 @@ def _read_record(cursor: Cursor, index: int) -> TensorRecord:
     record_offset, record_name = cursor.offset, f"tensor record {index}"
     aux, length, offset = cursor.unpack(_RECORD, record_name)
     dtype, rank = aux & 0xFF, aux >> 8
-    if not 1 <= rank <= MAX_RANK or dtype >= len(spec.LATE_ARCHIVE_DTYPES):
-        expected = f"a rank of 1 to {MAX_RANK} and a dtype below {len(spec.LATE_ARCHIVE_DTYPES)}"
-        raise cursor.error(f"rank and dtype of {record_name}", f"{aux:#x}", expected, FOREIGN)
+    holds = 1 <= rank <= MAX_RANK and dtype < len(LATE_ARCHIVE_DTYPES)
+    expected = f"a rank of 1 to {MAX_RANK} and a dtype below {len(LATE_ARCHIVE_DTYPES)}"
+    cursor.check(holds, f"rank and dtype of {record_name}", f"{aux:#x}", expected)
     shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {record_name}"))
-    if min(shape) < 1:
-        expected = "lengths of 1 and more"
-        raise cursor.error(f"the shape of {record_name}", shape, expected, CORRUPT)
+    cursor.check(min(shape) >= 1, f"the shape of {record_name}", shape, "lengths of 1 and more")
     return TensorRecord(_read_key(cursor, record_name), shape, dtype, offset, length, record_offset)
 
 
@@ -247,9 +257,9 @@ def _read_published_record(cursor: Cursor, index: int) -> TensorRecord:
         positive.pop()
     rank = (aux >> 8 & 0xFF) or len(positive)
     shape = tuple(lengths[:rank])
-    if rank > len(lengths) or min(shape, default=1) < 1:
-        actual, expected = f"{lengths} with aux {aux:#x}", f"up to {len(lengths)} lengths from 1 on"
-        raise cursor.error(f"the shape of {record_name}", actual, expected, CORRUPT)
+    holds = rank <= len(lengths) and min(shape, default=1) >= 1
+    actual, expected = f"{lengths} with aux {aux:#x}", f"up to {len(lengths)} lengths from 1 on"
+    cursor.check(holds, f"the shape of {record_name}", actual, expected)
     return TensorRecord(key, shape, dtype, offset, length, record_offset)
 
 
@@ -257,21 +267,19 @@ def read_stream(reader: HeaderReader) -> MagFile:
     """Read a stream. It has no checksum."""
     cursor = Cursor(reader, 0)
     _, version, _, count, *rest = cursor.unpack(_ARCHIVE_HEADER, "the MAG header")
-    if (version, *rest) != (1, 0, 0):
-        field = "version, count of metadata and aux"
-        raise cursor.error(field, (version, *rest), "1, 0 and 0", CORRUPT, skip=4)
+    field, actual = "version, count of metadata and aux", (version, *rest)
+    cursor.check(actual == (1, 0, 0), field, actual, "1, 0 and 0", skip=4)
     cursor.expect(b"KVDT")
     cursor.expect(b"THDR")
     records = [_read_stream_record(cursor, index) for index in range(count)]
     cursor.expect(b"TDAT")
     start, size = cursor.offset, reader.source.size
-    layouts, stop = _build_layouts(reader, records, spec.EARLY_ARCHIVE_DTYPES, 0), start
+    layouts, stop = _build_layouts(reader, records, EARLY_ARCHIVE_DTYPES, 0), start
     for key, layout in layouts.items():
         layouts[key] = replace(layout, offset=stop)
         stop = layouts[key].stop
-    if stop != size:
-        expected = f"{stop - start} bytes for all tensors"
-        raise reader.error("the data", f"{size - start} bytes", expected, INCOMPLETE, start)
+    expected = f"{stop - start} bytes for all tensors"
+    reader.check(stop == size, "the data", f"{size - start} bytes", expected, INCOMPLETE, start)
     return MagFile("stream", version, layouts, start, size)
 
 
@@ -280,14 +288,14 @@ def _read_stream_record(cursor: Cursor, index: int) -> TensorRecord:
     record_offset, record_name = cursor.offset, f"tensor record {index}"
     length, *lengths, aux, _ = cursor.unpack(_STREAM_RECORD, record_name)
     dtype, rank = aux & 0xFF, aux >> 8
-    max_bytes, max_rank, dtypes = MAX_STREAM_KEY_BYTES, len(lengths), len(spec.EARLY_ARCHIVE_DTYPES)
-    if not 1 <= length <= max_bytes or rank > max_rank or dtype >= dtypes:
-        actual = f"a key of {length} bytes, rank {rank} and dtype {dtype}"
-        expected = f"1 to {max_bytes} bytes, a rank up to {max_rank} and a dtype below {dtypes}"
-        raise cursor.error(record_name, actual, expected, CORRUPT)
-    if min(lengths) < 1 or max(lengths[rank:], default=1) > 1:
-        field, expected = f"the shape of {record_name}", f"{rank} lengths of 1 and more, then ones"
-        raise cursor.error(field, lengths, expected, CORRUPT, skip=4)
+    max_bytes, max_rank, dtypes = MAX_STREAM_KEY_BYTES, len(lengths), len(EARLY_ARCHIVE_DTYPES)
+    actual = f"a key of {length} bytes, rank {rank} and dtype {dtype}"
+    expected = f"1 to {max_bytes} bytes, a rank up to {max_rank} and a dtype below {dtypes}"
+    holds = 1 <= length <= max_bytes and rank <= max_rank and dtype < dtypes
+    cursor.check(holds, record_name, actual, expected)
+    field, expected = f"the shape of {record_name}", f"{rank} lengths of 1 and more, then ones"
+    holds = min(lengths) >= 1 and max(lengths[rank:], default=1) <= 1
+    cursor.check(holds, field, lengths, expected, skip=4)
     key = _take_key(cursor, length, record_name)
     return TensorRecord(key, tuple(lengths[:rank]), dtype, 0, record_offset=record_offset)
 
@@ -297,13 +305,11 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> MagFile:
     cursor = Cursor(reader, 0)
     header = cursor.unpack(SNAPSHOT_HEADER, "the MAG header")
     _, version, seconds, checksum, aux, metadata_count, tensor_count = header
-    if aux or metadata_count:
-        field = "aux and the count of metadata"
-        raise cursor.error(field, (aux, metadata_count), "zeros", CORRUPT, skip=20)
+    field, actual = "aux and the count of metadata", (aux, metadata_count)
+    cursor.check(actual == (0, 0), field, actual, "zeros", skip=20)
     keys = _read_pool(cursor)
-    if tensor_count > len(keys):
-        expected = f"at most the {len(keys)} keys"
-        raise reader.error("the count of tensors", tensor_count, expected, CORRUPT, 28)
+    field, expected = "the count of tensors", f"at most the {len(keys)} keys"
+    reader.check(tensor_count <= len(keys), field, tensor_count, expected, offset=28)
     cursor.expect(b"MDT!")
     cursor.expect(b"DSC!")
     numbered = [_read_descriptor(cursor, keys, index) for index in range(tensor_count)]
@@ -315,24 +321,20 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> MagFile:
     records = [record for _, record in sorted(numbered, key=itemgetter(0))]
     layouts = _build_layouts(reader, records, dtypes, start)
     file_info = {"checksum": checksum, "seconds_since_1970": seconds}
-    gaps = (Gap(stop, start, "the padding before the data"),)
-    file = MagFile("snapshot", version, layouts, start, size, {}, file_info, findings, gaps)
-    spec.check_placement(reader, file, alignment)
+    file = MagFile("snapshot", version, layouts, start, size, {}, file_info, findings)
+    check_placement(reader, file, alignment)
     return file
 
 
 def _read_pool(cursor: Cursor) -> list[str]:
     cursor.expect(POOL)
     (count,) = cursor.unpack(_COUNT, "the count of strings")
-    if count > MAX_STRINGS:
-        raise cursor.error("the count of strings", count, f"up to {MAX_STRINGS}", CORRUPT)
+    cursor.check(count <= MAX_STRINGS, "the count of strings", count, f"up to {MAX_STRINGS}")
     offsets = unpack(f"<{count + 1}I", cursor.take(4 * (count + 1), "the offsets of strings"))
-    if offsets[0] or any(stop <= start for start, stop in pairwise(offsets)):
-        expected = "0 and then ascending offsets"
-        raise cursor.error("the offsets of strings", offsets[:8], expected, CORRUPT)
-    if offsets[-1] > MAX_POOL_BYTES:
-        limit = f"up to {MAX_POOL_BYTES}"
-        raise cursor.error("the bytes of all strings", offsets[-1], limit, CORRUPT)
+    ascend = not offsets[0] and all(start < stop for start, stop in pairwise(offsets))
+    cursor.check(ascend, "the offsets of strings", offsets[:8], "0 and then ascending offsets")
+    size, limit = offsets[-1], f"up to {MAX_POOL_BYTES}"
+    cursor.check(size <= MAX_POOL_BYTES, "the bytes of all strings", size, limit)
     cursor.reader.read_field(cursor.offset, offsets[-1], "the strings")
     return [_take_key(cursor, stop - start, "a tensor") for start, stop in pairwise(offsets)]
 
@@ -345,5 +347,5 @@ def _read_descriptor(cursor: Cursor, keys: list[str], index: int) -> tuple[int, 
     if reserved or prod(shape) != count or key >= len(keys):
         actual = f"{count} elements of shape {shape}, reserved bytes {reserved:#x}, key {key}"
         expected = f"the product of the lengths, zeros, and a key below {len(keys)}"
-        raise cursor.reader.error(record_name, actual, expected, CORRUPT, start)
+        raise cursor.reader.error(record_name, actual, expected, offset=start)
     return key, TensorRecord(keys[key], shape, dtype, offset, record_offset=start)

@@ -1,29 +1,111 @@
-"""Read a MAG file. This module parses version 300; `earlier` parses other versions.
+"""Definitions for all MAG containers, and the reader of version 300. `earlier` reads the others.
 
 A snapshot of version 300, written by magnetron 0.2, has a header of 44 bytes, a JSON document that
 describes the tensors, padding, and data. Tensors begin at multiples of 4096 bytes. There is no
 checksum.
+
+The number of a dtype depends on the container and its version: magnetron inserted bfloat16 at
+number 2, and later float8_e4m3fn at number 3. Source: the history of magnetron, and files written
+by its releases.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from struct import Struct
+from typing import Any, ClassVar, Self
 
+import numpy as np
+
+from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.findings import End, Gap
-from xr_tensorfmt.core.header import Fields, HeaderReader, read_json
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.findings import End, Finding
+from xr_tensorfmt.core.header import Cursor, Fields, HeaderReader, read_json
+from xr_tensorfmt.core.narrow_floats import build_elements
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats import keyed
-from xr_tensorfmt.formats.mag import MAGIC, spec
-from xr_tensorfmt.formats.mag.spec import MagFile, SnapshotHeader
+from xr_tensorfmt.formats.mag import MAGIC
 
-_MAGIC_AND_VERSION = MAGIC + spec.VERSION.to_bytes(4, "little")
+INCOMPLETE = "the file is truncated or its header corrupt; fetch it again"
+
+INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+# dtypes of snapshots 200 and 300 by number.
+DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "bool", *INTEGERS)
+LITTLE_ENDIAN = build_elements(DTYPES)
+BIG_ENDIAN = build_elements(DTYPES, ">")
+
+VERSION = 300
+DTYPE_NAMES = tuple("boolean" if name == "bool" else name for name in DTYPES)
+ALIGNMENT = 4096
+# Limit on the JSON document. A document with a tokenizer has about 10 MB.
+MAX_DOCUMENT_BYTES = 128 << 20
+# Keys of the document: of a mapping of metadata, of a mapping of tensors, and of strings.
+METADATA, TENSORS = "usr_metadata", "tensor_map"
+FILE_INFO = ("manifest_ver", "timestamp", "magnetron_ver", "snapshot_ver")
+
+_MAGIC_AND_VERSION = MAGIC + VERSION.to_bytes(4, "little")
 _entry_fields = itemgetter("shape", "dtype_id", "offset", "nbytes")
+
+
+@dataclass(frozen=True)
+class MagFile:
+    """Parsed header of a file, for any container."""
+
+    container: str
+    version: int
+    layouts: Mapping[str, Dense]
+    data_start: int
+    data_stop: int
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    file_info: Mapping[str, Any] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    end: int | None = None  # of the reserved bytes of an archive
+    omitted: Mapping[str, TensorFormatError] = field(default_factory=dict)  # unsupported dtypes
+
+
+@dataclass(frozen=True)
+class SnapshotHeader:
+    """Offset and size of the document and of the data. `aux` is 1 if the data are big-endian."""
+
+    aux: int
+    document_start: int
+    document_bytes: int
+    data_start: int
+    data_bytes: int
+
+    struct: ClassVar[Struct] = Struct("<4sIIQQQQ")
+
+    @classmethod
+    def read(cls, reader: HeaderReader) -> Self:
+        """Read and check the header."""
+        header = cls(*Cursor(reader, 0).unpack(cls.struct, "the MAG header")[2:])
+        hint = "the header is corrupt, or a draft between magnetron 0.1.9 and 0.2.0 wrote the file"
+        reader.check(header.aux <= 1, "aux", f"{header.aux:#x}", "0 or 1", hint, 8)
+        document = header.document_start, header.document_start + header.document_bytes
+        data = header.data_start, header.data_stop
+        offsets = [cls.struct.size, *document, *data]
+        field, actual = "the offsets of document and data", f"{document} and {data}"
+        reader.check(offsets == sorted(offsets), field, actual, "ascending offsets", offset=12)
+        size = reader.source.size
+        actual = f"truncated by the end of the file at byte {size}"
+        expected = f"data up to byte {data[1]}"
+        reader.check(data[1] <= size, "the data", actual, expected, INCOMPLETE, data[0])
+        return header
+
+    def pack(self) -> bytes:
+        """Encode the header."""
+        return self.struct.pack(MAGIC, VERSION, *astuple(self))
+
+    @property
+    def data_stop(self) -> int:
+        """Offset of the first byte after the data."""
+        return self.data_start + self.data_bytes
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -37,44 +119,31 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     tensor_info = {"format": "mag", "version": file.version}
     layouts = {key: x for key, x in file.layouts.items() if key not in file.omitted}
     container = keyed.build_container(
-        options,
-        reader.source.name,
-        layouts,
-        tensor_info,
-        file.metadata,
-        file.findings,
+        *(options, reader.source.name, layouts, tensor_info, file.metadata),
+        findings=file.findings,
         omitted=file.omitted,
     )
     file_info = {**tensor_info, "container": file.container, **file.file_info}
     end = End(reader.source, file.end or file.data_stop, "the data")
-    return replace(container, encoding={"tensorfmt": file_info}, ends=(end,), parsed=file)
+    return replace(container, encoding={"tensorfmt": file_info}, ends=(end,))
 
 
 def _read_document_snapshot(reader: HeaderReader) -> MagFile:
     """Read a snapshot of version 300."""
     header = SnapshotHeader.read(reader)
-    document_start, length = header.document_start, header.document_bytes
-    document = read_json(reader, document_start, length, spec.MAX_DOCUMENT_BYTES)
-    entries, metadata = document.get(spec.TENSORS, dict), document.get(spec.METADATA, dict)
+    document = read_json(reader, header.document_start, header.document_bytes, MAX_DOCUMENT_BYTES)
+    entries, metadata = document.get(TENSORS, dict), document.get(METADATA, dict)
     shapes: keyed.Shapes = {}
     layouts, omitted = dict[str, Dense](), dict[str, TensorFormatError]()
     for key, entry in entries.items():
         layouts[key], unsupported = _parse_entry(document, key, entry, header, shapes)
         if unsupported is not None:
             omitted[key] = unsupported
-    file_info = {name: document.values[name] for name in spec.FILE_INFO if name in document.values}
+    file_info = {name: document.values[name] for name in FILE_INFO if name in document.values}
     file_info["byteorder"] = "big" if header.aux else "little"
     start, stop = header.data_start, header.data_stop
-    gaps = (
-        Gap(SnapshotHeader.struct.size, document_start, "the padding before the document"),
-        Gap(document_start + length, start, "the padding after the document"),
-    )
-    file = MagFile(
-        *("snapshot", spec.VERSION, layouts, start, stop, metadata, file_info),
-        gaps=gaps,
-        omitted=omitted,
-    )
-    spec.check_placement(reader, file, spec.ALIGNMENT, spec.ALIGNMENT - 1)
+    file = MagFile("snapshot", VERSION, layouts, start, stop, metadata, file_info, omitted=omitted)
+    check_placement(reader, file, ALIGNMENT, ALIGNMENT - 1)
     return file
 
 
@@ -82,20 +151,17 @@ def _parse_entry(
     document: Fields, key: str, entry: Any, header: SnapshotHeader, shapes: keyed.Shapes
 ) -> tuple[Dense, TensorFormatError | None]:
     """Return the layout of an entry, or its bytes and the reason if the dtype is not supported."""
-    error = partial(keyed.build_error, document)
+    error = partial(keyed.build_error, document)  # texts for each of 10^5 entries are slow
     try:
         shape, dtype_id, offset, nbytes = _entry_fields(entry)
     except (KeyError, TypeError):
         expected = "an object with shape, dtype_id, offset and nbytes"
         raise error("the entry", key, entry, expected) from None
-    is_number, name = keyed.is_count(dtype_id), entry.get("dtype")
-    is_newer = is_number and dtype_id >= len(spec.DTYPE_NAMES)
-    if not is_number or (is_newer and name in (*spec.DTYPE_NAMES, None)):
-        raise error("the dtype_id", key, dtype_id, f"a number below {len(spec.DTYPE_NAMES)}")
-    if not is_newer and name not in (spec.DTYPE_NAMES[dtype_id], spec.DTYPES[dtype_id], None):
-        # magnetron has inserted dtypes twice, so it is not known which of them is right.
-        expected = f"{spec.DTYPE_NAMES[dtype_id]!r}, the dtype with this dtype_id"
-        raise error("the dtype and dtype_id", key, (name, dtype_id), expected)
+    name = entry.get("dtype")
+    is_known = keyed.is_count(dtype_id) and dtype_id < len(DTYPES)
+    is_newer = keyed.is_count(dtype_id) and not is_known and name not in (*DTYPE_NAMES, None)
+    if not (is_known or is_newer):
+        raise error("the dtype_id", key, dtype_id, f"a number below {len(DTYPES)}")
     if not keyed.is_count(offset):
         expected = f"an offset within the {header.data_bytes} bytes of data"
         raise error("the offset", key, offset, expected)
@@ -103,12 +169,49 @@ def _parse_entry(
         raise error("nbytes", key, nbytes, "a number of bytes")
     start = header.data_start + offset
     if is_newer:
-        unsupported = error("the dtype", key, name, f"one of {', '.join(spec.DTYPE_NAMES)}")
+        unsupported = error("the dtype", key, name, f"one of {', '.join(DTYPE_NAMES)}")
         unsupported = replace(unsupported, hint="update xr_tensorfmt, or load it with magnetron")
-        return Dense((nbytes,), spec.BYTE, start), unsupported
-    elements = spec.BIG_ENDIAN if header.aux else spec.LITTLE_ENDIAN
-    element = elements[spec.DTYPES[dtype_id]]
+        return Dense((nbytes,), Plain(np.dtype(np.uint8)), start), unsupported
+    if name not in (DTYPE_NAMES[dtype_id], DTYPES[dtype_id], None):
+        # magnetron has inserted dtypes twice, so either may be right.
+        expected = f"{DTYPE_NAMES[dtype_id]!r}, the dtype with this dtype_id"
+        raise error("the dtype and dtype_id", key, (name, dtype_id), expected)
+    element = (BIG_ENDIAN if header.aux else LITTLE_ENDIAN)[DTYPES[dtype_id]]
     lengths, size = keyed.parse_shape(document, key, shape, element, shapes)
     if nbytes != size:
         raise error("nbytes", key, nbytes, f"{size} for {shape} of {element.name}")
     return Dense(lengths, element, start), None
+
+
+def round_up(offset: int, multiple: int) -> int:
+    """Round up to a multiple."""
+    return ceil_div(offset, multiple) * multiple
+
+
+def check_placement(
+    reader: HeaderReader, file: MagFile, alignment: int = 0, max_spare: int = 0
+) -> None:
+    """Raise an error if data are out of bounds or overlap, or have other gaps than an alignment."""
+    start, end = file.data_start, min(file.data_stop, reader.source.size)
+    unreleased = f"{INCOMPLETE}, unless an unreleased version of magnetron wrote it"
+    stop, previous = start, ""
+    for key, layout in sorted(file.layouts.items(), key=lambda item: item[1].offset):
+        first, last = layout.offset, layout.stop
+        field, actual = f"the data of {key!r}", f"bytes {first} to {last}"
+        if not start <= first <= last <= end:
+            expected = f"a range between byte {start} and the end at byte {end}"
+            raise reader.error(field, actual, expected, INCOMPLETE, first)
+        if first == last:
+            continue
+        if first < stop:
+            expected = f"data after the end of {previous!r} at byte {stop}"
+            hint = "two tensors cannot share bytes; the header is corrupt"
+            raise reader.error(field, actual, expected, hint, first)
+        aligned = start + round_up(stop - start, alignment) if alignment else first
+        if first != aligned:
+            expected = f"data from byte {aligned} on, the first aligned one after other data"
+            raise reader.error(field, actual, expected, unreleased, first)
+        stop, previous = last, key
+    if alignment and file.data_stop - stop > max_spare:
+        actual = f"{file.data_stop - stop} bytes more than its tensors need"
+        raise reader.error("the data section", actual, f"up to {max_spare}", unreleased, stop)

@@ -12,8 +12,18 @@ from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
 from xr_tensorfmt.core.json_values import DTYPE_TAG, strip_dtypes
 from xr_tensorfmt.formats import keyed_writing as keyed
-from xr_tensorfmt.formats.mag import spec
-from xr_tensorfmt.formats.mag.spec import LITTLE_ENDIAN, round_up
+from xr_tensorfmt.formats.mag.read import (
+    ALIGNMENT,
+    DTYPE_NAMES,
+    DTYPES,
+    FILE_INFO,
+    LITTLE_ENDIAN,
+    MAX_DOCUMENT_BYTES,
+    METADATA,
+    TENSORS,
+    SnapshotHeader,
+    round_up,
+)
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import check_header_size, encode_metadata
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece
@@ -32,7 +42,7 @@ def plan(checked: CheckedInput) -> FilePlan:
                 f"{checked.path}: {conversion.name!r} has {variable.ndim} dimensions, and "
                 f"magnetron loads at most {MAX_SNAPSHOT_DIMENSIONS}; stack some of them"
             )
-    placed = keyed.place_tensors(variables, spec.ALIGNMENT)
+    placed = keyed.place_tensors(variables, ALIGNMENT)
     data_bytes = max((stop for *_, stop in placed.values()), default=0)
     if not data_bytes:
         raise ValueError(
@@ -41,10 +51,10 @@ def plan(checked: CheckedInput) -> FilePlan:
         )
     metadata = _build_metadata(checked, variables, embedded)
     content = _pack_document(placed, metadata)
-    check_header_size(checked, content, spec.MAX_DOCUMENT_BYTES)
-    head_bytes = spec.SnapshotHeader.struct.size
-    start = round_up(head_bytes + len(content), spec.ALIGNMENT)
-    header = spec.SnapshotHeader(0, head_bytes, len(content), start, data_bytes)
+    check_header_size(checked, content, MAX_DOCUMENT_BYTES)
+    head_bytes = SnapshotHeader.struct.size
+    start = round_up(head_bytes + len(content), ALIGNMENT)
+    header = SnapshotHeader(0, head_bytes, len(content), start, data_bytes)
     pieces = (Piece(0, header.pack() + content),)
     return FilePlan(header.data_stop, pieces, keyed.plan_variables(variables, placed, start))
 
@@ -72,14 +82,14 @@ def _pack_document(placed: keyed.PlacedTensors, metadata: Mapping[str, Any]) -> 
     file_info = (1, datetime.now().astimezone().isoformat(), "0.2.2", "0.3.0")  # magnetron 0.2.2
     entries = {}
     for key, (shape, element, start, stop) in placed.items():
-        dtype_id = spec.DTYPES.index(element.name)
+        dtype_id = DTYPES.index(element.name)
         entries[key] = {
             "shape": shape,
-            "dtype": spec.DTYPE_NAMES[dtype_id],
+            "dtype": DTYPE_NAMES[dtype_id],
             "dtype_id": dtype_id,
             "offset": start,
             "nbytes": stop - start,
         }
-    content: dict[str, Any] = dict(zip(spec.FILE_INFO, file_info, strict=True))
-    content |= {spec.METADATA: metadata, spec.TENSORS: entries}
+    content: dict[str, Any] = dict(zip(FILE_INFO, file_info, strict=True))
+    content |= {METADATA: metadata, TENSORS: entries}
     return dumps(content, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,18 +1,65 @@
-"""NumPy files: one array, or several arrays in a zip."""
+"""NumPy files: one array, or several arrays in a zip. The parser of numpy reads their headers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from io import BytesIO
+from tokenize import TokenError
+from typing import Any
+from zipfile import ZipInfo
+
+import numpy as np
+from numpy.lib import format as npy
 
 from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Boolean, Plain
 from xr_tensorfmt.core.file_format import Format, LazyFormat, Match
-from xr_tensorfmt.core.findings import Finding
-from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.formats.zip_members import ZIP_MAGIC, read_first_member
+from xr_tensorfmt.core.findings import End, Finding, finding_from_error
+from xr_tensorfmt.core.header import HeaderReader, check_size
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.open_options import OpenOptions, name_dims
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import column_major
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats import keyed
+from xr_tensorfmt.formats.zip_members import (
+    ZIP_MAGIC,
+    check_checksums,
+    open_member,
+    read_directory,
+    read_first_member,
+)
 
 MAGIC = b"\x93NUMPY"
 SUFFIX = ".npy"
+# Limit on the size of a header. Parsing a malicious one takes a second and 130 MB.
+MAX_HEADER_BYTES = 1 << 18
+# Bytes of a member of a zip that contain the usual header of an array.
+HEAD_BYTES = 1 << 13
+# Limit on the size of an element, such as a string. dask creates one to infer its type.
+MAX_ELEMENT_BYTES = 1 << 24
+# Limit on the size of the directory of a zip, enough for a hundred thousand arrays.
+MAX_NPZ_DIRECTORY_BYTES = 8 << 20
+
+# Version 3 differs from version 2 only in the names of fields.
+_PARSERS = {
+    MAGIC + b"\1\0": npy.read_array_header_1_0,
+    MAGIC + b"\2\0": npy.read_array_header_2_0,
+    MAGIC + b"\3\0": npy.read_array_header_2_0,
+}
+
+# Exceptions of the parsers for corrupt headers. The last two are for nested parentheses.
+_UNREADABLE = (ValueError, TypeError, SyntaxError, IndexError, OverflowError, TokenError)
+_TOO_DEEP = (RecursionError, MemoryError)
+
+# Units of times that xarray supports.
+_TIMES = [(unit, 1) for unit in ("s", "ms", "us", "ns")]
+
+
+Member = tuple[str, Layout | TensorFormatError, Source | None]
+"""Key, layout (or the reason why it is not supported) and content of a member of a zip."""
 
 
 def get_default_dims(rank: int) -> tuple[str, ...]:
@@ -29,6 +76,20 @@ class NpyFormat(LazyFormat):
     magics = (MAGIC,)
     open_options = frozenset({"name", "verify"})
 
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        """Read the header of a file of one array."""
+        path = reader.source.name
+        head = reader.read_head(_compute_header_stop(reader.head))
+        layout, stop = _parse_array(path, head, 0, options.name, "the array")
+        if isinstance(layout, TensorFormatError):
+            raise layout
+        reader.check_complete(stop)
+        dims = name_dims(options.dims, options.name, get_default_dims(len(layout.shape)))
+        # numpy.save can append arrays to an open file.
+        end = End(reader.source, stop, "the first array")
+        tensor = keyed.build_tensor(options.name, dims, layout, {"format": "npy"})
+        return Container((tensor,), ends=(end,))
+
 
 class NpzFormat(Format):
     """Files written by `numpy.savez` or `numpy.savez_compressed`."""
@@ -42,19 +103,140 @@ class NpzFormat(Format):
     def match(self, reader: HeaderReader) -> Match:
         """Check the first member, if compressed only its name. Many formats are zips."""
         name, content = read_first_member(reader)
-        if name.endswith(SUFFIX.encode()) and (not content or content.startswith(MAGIC)):
+        if content.startswith(MAGIC) or (name.endswith(SUFFIX.encode()) and not content):
             return Match.CERTAIN
         is_possible = super().match(reader) and self.find_suffix(reader.source.file_name)
         return Match.POSSIBLE if is_possible else Match.NONE
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the directory of the zip, and the headers of its arrays."""
-        from xr_tensorfmt.formats.npy.read import read_npz  # noqa: PLC0415
-
-        return read_npz(reader, options)
+        return _read_npz(reader, options)
 
     def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
         """Check the CRC-32 of all members."""
-        from xr_tensorfmt.formats.zip_members import check_checksums  # noqa: PLC0415
-
         return check_checksums(reader.source, container.parsed)
+
+
+def _read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
+    """Read the directory of a zip and the headers of its arrays, concurrently if remote."""
+    members, end = read_directory(reader, MAX_NPZ_DIRECTORY_BYTES)
+    files = {member.filename for member in members}
+
+    def read_one(member: ZipInfo) -> Member | TensorFormatError:
+        try:
+            return _read_member(reader, member, files)
+        except TensorFormatError as error:
+            return error
+
+    parsed, corrupt = dict[str, Layout | TensorFormatError](), list[TensorFormatError]()
+    sources = dict[str, Source | None]()
+    for result in reader.source.run(read_one, members):
+        if isinstance(result, TensorFormatError):
+            corrupt.append(result)
+        else:
+            key, parsed[key], sources[key] = result
+    layouts, omitted = keyed.split_omitted(parsed)
+    if corrupt and not layouts:
+        raise corrupt[0]
+    findings = [
+        replace(finding, message=f"{finding.message}; it is omitted")
+        for finding in map(finding_from_error, corrupt)
+    ]
+    container = keyed.build_container(
+        *(options, reader.source.name, layouts, {"format": "npz"}),
+        findings=findings,
+        sources=sources,
+        omitted=omitted,
+    )
+    return replace(container, ends=(end,), parsed=members)
+
+
+def _read_member(reader: HeaderReader, member: ZipInfo, files: Collection[str]) -> Member:
+    """Read the header of a member. `numpy.load` also reads arrays without the suffix."""
+    path, offset, file = reader.source.name, member.header_offset, member.filename
+    stem = file.removesuffix(SUFFIX)
+    key = file if stem in files else stem
+    field = f"the member {key!r}"
+    source, start, head = open_member(reader, member, field, HEAD_BYTES)
+    if stem == file and not head.startswith(MAGIC):
+        actual, expected = "no NumPy array", f"an array, or a name with {SUFFIX}"
+        return key, reader.error(field, actual, expected, "unzip it", offset), None
+    stop = min(_compute_header_stop(head), member.file_size)
+    if stop > len(head):
+        head = (source or reader).read_bytes(start, start + stop)
+    layout, stop = _parse_array(path, head, start, key, f"the array {key!r}")
+    if isinstance(layout, Layout) and stop > start + member.file_size:
+        actual = f"{member.file_size} bytes"
+        expected = f"{stop - start} bytes for shape {layout.shape}"
+        raise TensorFormatError(path, field, actual, expected, "the file is corrupt", offset)
+    return key, layout, source
+
+
+def _compute_header_stop(head: bytes) -> int:
+    """Return where the header of an array ends, at most after the limit on its size."""
+    length_bytes = 2 if head[6:7] == b"\1" else 4
+    start = len(MAGIC) + 2 + length_bytes
+    length = int.from_bytes(head[start - length_bytes : start], "little")
+    return start + min(length, MAX_HEADER_BYTES + 1)
+
+
+def _parse_array(
+    path: str, head: bytes, offset: int, key: str, title: str
+) -> tuple[Layout | TensorFormatError, int]:
+    """Return the layout of an array whose header is at an offset, and the end of its data.
+
+    If its dtype is not supported, return the error about it in place of the layout.
+    """
+
+    def error(field: str, actual: object, expected: str, hint: str) -> TensorFormatError:
+        return TensorFormatError(path, f"{field} of {title}", actual, expected, hint, offset)
+
+    parse = _PARSERS.get(head[:8])
+    if parse is None:
+        expected = f"{MAGIC!r} and 1.0, 2.0 or 3.0"
+        hint = "the file is corrupt, has another format, or is newer; save it with an older numpy"
+        raise error("magic and version", repr(head[:8]), expected, hint)
+    if _compute_header_stop(head) > MAX_HEADER_BYTES + 12:
+        expected = f"at most {MAX_HEADER_BYTES} bytes"
+        hint = "load it with np.load(path, max_header_size=...) if you trust the file"
+        raise error("the size of the header", f"more than {MAX_HEADER_BYTES}", expected, hint)
+    file = BytesIO(head[8:])
+    try:
+        lengths, is_fortran, dtype = parse(file, max_header_size=MAX_HEADER_BYTES)
+    except (*_UNREADABLE, *_TOO_DEEP) as fault:
+        actual = f"not readable ({str(fault).partition(chr(10))[0]})"
+        expected, hint = "a header that numpy can read", "the file is truncated or corrupt"
+        raise error("the header", actual, expected, hint) from None
+    if hint := _find_hint(dtype):
+        expected = "numbers, bools, strings, or times in s, ms, us or ns"
+        return error("the dtype", dtype, expected, hint), offset
+    shape = tuple(map(int, lengths))
+    if min(shape, default=0) < 0:
+        raise error("the shape", shape, "lengths", "the header is corrupt")
+    if dtype.itemsize > MAX_ELEMENT_BYTES:
+        actual, expected = f"{dtype.itemsize} bytes", f"at most {MAX_ELEMENT_BYTES} bytes"
+        raise error("an element", actual, expected, "the header is corrupt")
+    element = Boolean() if dtype.kind == "b" else Plain(dtype)
+    start = offset + 8 + file.tell()
+    check_size(path, shape, dtype.itemsize, offset, repr(key))
+    stored = Dense(shape[::-1] if is_fortran else shape, element, start)
+    return column_major(stored) if is_fortran else stored, stored.stop
+
+
+def _find_hint(dtype: np.dtype[Any]) -> str:
+    """Return how to load values of an unsupported dtype, or an empty string."""
+    if dtype.hasobject:
+        return (
+            "Python objects are a pickle, which can run any code: if you trust the file, load "
+            "it by np.load(path, allow_pickle=True) and convert it to numbers or strings"
+        )
+    if dtype.names is not None:
+        return "load it with np.load(path, mmap_mode='r') and take one of its fields"
+    if dtype.kind in "mM" and np.datetime_data(dtype) not in _TIMES:
+        return f"load it with np.load(path) and convert it with .astype('{dtype.kind}8[s]')"
+    if dtype.kind not in "biufcmMSU" or not dtype.itemsize or dtype.subdtype:
+        return (
+            "load it with np.load(path) and convert it with .view(...) or .astype(...); numpy "
+            "saves bfloat16 and float8 of other packages with this dtype"
+        )
+    return ""

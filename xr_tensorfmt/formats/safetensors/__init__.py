@@ -3,11 +3,45 @@
 from __future__ import annotations
 
 import os
+import re
 from types import MappingProxyType
+from zlib import crc32
 
 from xr_tensorfmt.core.file_format import LazyFormat, Match, Option
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.formats.safetensors.spec import INDEX, INDEX_SUFFIX, LENGTH_BYTES
+from xr_tensorfmt.core.narrow_floats import build_elements
+
+SUFFIX = ".safetensors"
+# Suffix of the index of a model in several files.
+INDEX = f"{SUFFIX}.index.json"
+# Suffix of an index with the variant of the model, such as ``.fp16``, in either place.
+INDEX_SUFFIX = re.compile(r"(?<=.)\.safetensors(\.[\w-]+)?\.index(\.[\w-]+)?\.json$", re.IGNORECASE)
+# Size of the length of the header. The header is padded to a multiple of it.
+LENGTH_BYTES = 8
+# Limit of the format on the length of the header.
+MAX_HEADER_BYTES = 100_000_000
+
+METADATA = "__metadata__"
+
+# Names of files by key, in an index.
+WEIGHT_MAP = "weight_map"
+# Checksums of the headers of all files, in the metadata of an index that this package wrote.
+HEADER_CHECKSUMS = "header_crc32"
+# Bytes of all tensors, in the metadata of an index.
+TOTAL_SIZE = "total_size"
+# Keys that are computed when an index is written. They are no attributes.
+INDEX_FACTS = (TOTAL_SIZE, HEADER_CHECKSUMS)
+# dtypes by their names in a header.
+DTYPES = (
+    {"BOOL": "bool", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+    | {"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}
+    | {"F8_E8M0": "float8_e8m0fnu"}
+    | {"U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64"}
+    | {"I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64"}
+    | {"F16": "float16", "F32": "float32", "F64": "float64", "C64": "complex64"}
+)
+# Elements by dtype.
+ELEMENTS = build_elements(DTYPES.values())
 
 
 class SafetensorsFormat(LazyFormat):
@@ -37,3 +71,25 @@ class SafetensorsFormat(LazyFormat):
         match = super().match(reader)
         is_json = reader.head[LENGTH_BYTES:].startswith(b"{") or reader.head.lstrip()[:1] == b"{"
         return Match.CERTAIN if match and is_json else match
+
+
+def get_index_stem(name: str) -> str:
+    """Return what the names of an index and its files begin with, including the variant."""
+    suffix = INDEX_SUFFIX.search(name)
+    assert suffix
+    return "".join([name[: suffix.start()], *filter(None, suffix.groups())])
+
+
+def list_index_names(name: str) -> tuple[str, ...]:
+    """Return the names of an index with the same stem as a file of a whole model."""
+    if not name.casefold().endswith(SUFFIX):
+        return ()
+    stem = name[: -len(SUFFIX)]
+    base, dot, variant = stem.rpartition(".")
+    variants = (f"{base}{SUFFIX}.index.{variant}.json", f"{base}{SUFFIX}.{variant}.index.json")
+    return (f"{stem}{INDEX}", *(variants if base and dot else ()))
+
+
+def compute_checksum(header: bytes) -> str:
+    """Return the checksum of a header, including its length."""
+    return f"{crc32(header):08x}"

@@ -15,7 +15,7 @@ from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats import keyed
-from xr_tensorfmt.formats.safetensors.spec import (
+from xr_tensorfmt.formats.safetensors import (
     DTYPES,
     ELEMENTS,
     HEADER_CHECKSUMS,

@@ -13,7 +13,7 @@ from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
 from xr_tensorfmt.datasets.options import parse_size
 from xr_tensorfmt.formats import keyed_writing as keyed
-from xr_tensorfmt.formats.safetensors.spec import (
+from xr_tensorfmt.formats.safetensors import (
     DTYPES,
     ELEMENTS,
     HEADER_CHECKSUMS,
