@@ -9,12 +9,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xarray as xr
-from xarray import Dataset
+from xarray import Dataset, Variable
 
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.formats.cc4s import header, spec
-from xr_tensorfmt.formats.cc4s.dimensions import choose_types, name_dimensions
+from xr_tensorfmt.formats.cc4s.dimensions import check_states, choose_types, name_dimensions
 from xr_tensorfmt.formats.cc4s.header import Dimension, complete_types
 from xr_tensorfmt.formats.cc4s.write import check_unit
 from xr_tensorfmt.sources import get_path, is_url, list_names
@@ -47,8 +48,10 @@ def open_calculation(
     Dataset
         A variable for each Tensor, called as its object, and for each component of a TensorSet,
         such as ``CoulombIntegrals.hhpp``. The Boolean coordinate ``occupied`` along ``State``
-        is true if the energy is below ``fermiEnergy`` in the metadata of EigenEnergies. Select the
-        same states of all dimensions, such as ``ds.isel(State=states, State_2=states)``.
+        is true if the energy is below ``fermiEnergy`` in the metadata of EigenEnergies. The
+        coordinates ``state`` along ``State``, ``state_2`` along ``State_2`` and so on number the
+        states. Select or sort the same states of all dimensions, such as
+        ``ds.isel(State=states, State_2=states)``.
 
     Raises
     ------
@@ -95,8 +98,15 @@ def open_calculation(
     if conflict := spec.find_unit_conflict(units):
         message = f"{directory}: {conflict}"
         warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
-    dims = _find_shared_dims(dimensions)
+    states, dims = _find_shared_dims(dimensions)
     merged = _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())
+    numbers = {dim.lower(): dim for dim in states if dim.lower() not in merged.variables}
+    merged = merged.assign_coords(
+        {
+            name: Variable(dim, np.arange(merged.sizes[dim]), spec.STATE_NUMBER)
+            for name, dim in numbers.items()
+        }
+    )
     for tensor in merged.data_vars.values():
         # The writer finds the cc4s types of the dimensions, such as "State", by these names.
         tensor.encoding["tensorfmt"] = {**tensor.encoding["tensorfmt"], "dims": tensor.dims}
@@ -111,7 +121,8 @@ def to_calculation(
     Parameters
     ----------
     ds : Dataset
-        A calculation as `open_calculation` returns it, or a selection. Variables such as
+        A calculation as `open_calculation` returns it, or a selection. The numbers of states,
+        ``state`` and ``state_2``, are not written. Variables such as
         ``CoulombIntegrals.hhpp`` are the components of a TensorSet. Values must be in the units
         of their files, opened without ``apply_unit=True``: VASP declares CoulombPotential in
         another unit than its numbers have, and cc4s relies on that.
@@ -125,8 +136,8 @@ def to_calculation(
     FileExistsError
         The directory is not empty.
     ValueError
-        States are not selected in all tensors, units do not fit each other, values have applied
-        units, or as for `to_file`.
+        Dimensions have different states, or states in another order, units do not fit each
+        other, values have applied units, or as for `to_file`.
 
     Warns
     -----
@@ -142,8 +153,7 @@ def to_calculation(
     >>> cc4s.to_calculation(frozen, "frozen")
     """
     _check_units(ds, directory)
-    if spec.ENERGIES in ds:
-        _check_selection(ds)
+    _check_selection(ds, directory)
     dtypes = resolve_encoding(ds.variables, ds.coords, encoding or {})
     directory = _get_local_path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -196,14 +206,16 @@ def _find_tensors(directory: Path) -> list[Path]:
     return paths
 
 
-def _find_shared_dims(tensors: Mapping[str, list[Dimension]]) -> dict[str, tuple[str, ...]]:
-    """Return dimension names. Dimensions of all states have the first numbers, slices the next."""
+def _find_shared_dims(
+    tensors: Mapping[str, list[Dimension]],
+) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+    """Return the dimensions of all states, and those of each tensor. Slices have later numbers."""
     sources = [tensors[spec.ENERGIES]] if spec.ENERGIES in tensors else tensors.values()
     lengths = [item.length for item in chain.from_iterable(sources) if item.type == spec.STATE]
     state = Dimension(max(lengths, default=0), spec.STATE)
     repeats = max(dimensions.count(state) for dimensions in tensors.values())
-    _, *names = header.make_dims_unique([[state] * repeats, *tensors.values()])
-    return dict(zip(tensors, names, strict=True))
+    states, *names = header.make_dims_unique([[state] * repeats, *tensors.values()])
+    return states, dict(zip(tensors, names, strict=True))
 
 
 def _rename_dims(ds: Dataset, name: str, dims: tuple[str, ...]) -> Dataset:
@@ -237,17 +249,36 @@ def _check_units(ds: Dataset, directory: str | os.PathLike[str]) -> None:
         )
 
 
-def _check_selection(ds: Dataset) -> None:
+def _check_selection(ds: Dataset, directory: str | os.PathLike[str]) -> None:
     """Raise ValueError if states are not selected in all tensors. Warn of their order."""
+    tensors = {str(name): tensor.variable for name, tensor in ds.data_vars.items()}
+    coordinates = {str(name): coordinate.variable for name, coordinate in ds.coords.items()}
+    for name, tensor in tensors.items():
+        rank = len(spec.DIMENSIONS.get(name, tensor.dims))
+        if tensor.ndim != rank:
+            raise ValueError(
+                f"{directory}: {name!r} has {tensor.ndim} dimensions, expected {rank}; select "
+                "states by a list, which keeps their dimensions: ds.isel(State=[0], State_2=[0])"
+            )
+    if spec.ENERGIES in ds:
+        _check_numbers_of_states(ds, tensors)
+    check_states(str(directory), tensors, coordinates)
+
+
+def _check_numbers_of_states(ds: Dataset, tensors: Mapping[str, Variable]) -> None:
+    """Raise ValueError if tensors have other numbers of states. Warn of their order."""
     size, allowed = ds[spec.ENERGIES].size, {ds[spec.ENERGIES].size}
     occupied = ds.coords.get(spec.OCCUPIED)
     if occupied is not None and occupied.size == size:
         number = int(occupied.sum())
         allowed |= {number, size - number}
         if not occupied[:number].all():
+            dims = dict.fromkeys(d for v in tensors.values() for d in v.dims if v.sizes[d] == size)
+            line = ", ".join(f"{dim}=order" for dim in dims if str(dim).startswith(spec.STATE))
             message = (
                 f"the {number} occupied states are not the first of the {size} states, as cc4s "
-                f"expects; sort the states by {spec.ENERGIES}"
+                f"expects; sort all dimensions of states: order = ds.{spec.ENERGIES}.argsort()"
+                f".values; ds = ds.isel({line})"
             )
             warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     for name, tensor in ds.data_vars.items():

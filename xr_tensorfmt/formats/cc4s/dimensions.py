@@ -15,7 +15,7 @@ from xr_tensorfmt.core.json_values import to_json
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, make_dims_unique
-from xr_tensorfmt.formats.cc4s.spec import TYPES, YAML, get_object_types
+from xr_tensorfmt.formats.cc4s.spec import ENERGIES, TYPES, VERTEX, YAML, get_object_types
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, format_yaml, is_portable, parse_fields
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.encoding import get_file_info
@@ -92,6 +92,42 @@ def check_types(path: str, cc4s_object: str, name: str, variable: Variable, type
         f"{path}: {name!r} has the dims {variable.dims}, but cc4s expects the types "
         f"{expected} for {cc4s_object}; transpose or rename them, for instance to {dims}"
     )
+
+
+def check_states(
+    path: str, tensors: Mapping[str, Variable], coordinates: Mapping[str, Variable]
+) -> None:
+    """Raise ValueError if two axes have different states, or states in another order.
+
+    The numbers of states are the coordinates ``state``, ``state_2``, ... of `open_calculation`.
+    Integrals may have the occupied states along one axis and the virtual ones along another.
+    """
+    numbers = {
+        item.dims[0]: item.values
+        for name, item in coordinates.items()
+        if re.fullmatch(r"state(_\d+)?", name) and item.ndim == 1 and item.dtype.kind in "iu"
+    }
+    whole = (ENERGIES, VERTEX)
+    axes = [
+        (name, dim)
+        for name in sorted(tensors, key=lambda name: name not in whole)
+        for dim in tensors[name].dims
+        if dim in numbers and not name.startswith("Sliced")
+    ]
+    for name, dim in axes:
+        reference, actual = numbers[axes[0][1]], numbers[dim]
+        common = reference[np.isin(reference, actual)]
+        is_part = name not in whole and common.size < reference.size
+        if np.array_equal(reference, actual) or (
+            is_part and (not common.size or np.array_equal(common, actual))
+        ):
+            continue
+        line = ", ".join(f"{d}=states" for d in numbers)
+        raise ValueError(
+            f"{path}: {name!r} has other states along {dim!r} than {axes[0][0]!r} along "
+            f"{axes[0][1]!r}, or in another order; select or sort the states of all dimensions "
+            f"at once: ds.isel({line})"
+        )
 
 
 def plan_properties(

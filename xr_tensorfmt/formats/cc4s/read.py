@@ -150,6 +150,8 @@ def convert_attrs(container: Container) -> Container:
         }
         if "unit" in attrs:
             attrs["unit"] = 1.0
+        if file_info["unit"] != 1:
+            attrs[spec.APPLIED_UNIT] = file_info["unit"]
         tensors.append(tensor._replace(attrs=attrs))
     return replace(container, tensors=tuple(tensors))
 

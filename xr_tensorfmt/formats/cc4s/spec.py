@@ -36,9 +36,15 @@ KEYS = METADATA_KEYS | {
 EMBEDDED = "xr_tensorfmt"
 """Key of the embedded metadata in ``metaData``."""
 
+APPLIED_UNIT = "applied_unit"
+"""The attribute with the factor that ``apply_unit=True`` has multiplied the values by."""
+
 STATE = "State"
 OCCUPIED = "occupied"
 """The coordinate of states whose energies are below ``fermiEnergy``."""
+
+STATE_NUMBER = {"long_name": "number of the state in the opened calculation"}
+"""Attributes of the coordinates that `open_calculation` adds, and that are not written."""
 
 ENERGIES, SLICED_ENERGIES, VERTEX = "EigenEnergies", "SlicedEigenEnergies", "CoulombVertex"
 
@@ -57,7 +63,7 @@ COMPARED = (
 COMPARED_TYPES = {STATE: "states", "AuxiliaryField": "auxiliary fields", "Momentum": "momenta"}
 """The indices of a dimension type, in the plural."""
 
-_DIMENSIONS: Mapping[str, tuple[str, ...]] = {
+DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "CoulombPotential": ("Momentum",),
     VERTEX: ("AuxiliaryField", STATE, STATE),
     "CoulombVertexSingularVectors": ("Momentum", "AuxiliaryField"),
@@ -66,6 +72,7 @@ _DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "SlicedCoulombVertex": ("AuxiliaryField", STATE, STATE),
     SLICED_ENERGIES: (STATE,),
 }
+"""The dimension types of objects with a fixed number of dimensions."""
 _OF_STATES = frozenset(
     {"Amplitudes", "CoulombIntegrals", "DeltaIntegrals", "DeltaIntegralsHH", "DeltaIntegralsPPHH"}
 )
@@ -73,7 +80,7 @@ TYPES = frozenset({"AuxiliaryField", "Momentum", STATE, "Vector"})
 """The dimension types of the objects of cc4s."""
 
 OBJECTS = _OF_STATES | {
-    *_DIMENSIONS,
+    *DIMENSIONS,
     *("GroundStateDensity", "Mp2PairEnergies", "StructureFactors"),
 }
 """Objects of cc4s. Its user manual names files after them."""
@@ -81,7 +88,7 @@ OBJECTS = _OF_STATES | {
 
 def get_object_types(name: str, rank: int) -> tuple[str, ...] | None:
     """Return the dimension types of an object of cc4s, or None if they are not known."""
-    types = (STATE,) * rank if name in _OF_STATES else _DIMENSIONS.get(name)
+    types = (STATE,) * rank if name in _OF_STATES else DIMENSIONS.get(name)
     return types if types is not None and len(types) == rank else None
 
 

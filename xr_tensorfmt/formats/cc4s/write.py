@@ -44,7 +44,7 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
             f"{checked.path}: the path of a cc4s tensor is that of its YAML file; end it with "
             f"{spec.YAML}"
         )
-    checked = checked.encode(_ELEMENTS)
+    checked = _remove_numbers(checked, spec.get_variable_name(stem)).encode(_ELEMENTS)
     is_set = _is_set(checked)
     cc4s_object = spec.get_variable_name(stem)
     types = dimensions.choose_types(checked.variables, cc4s_object)
@@ -134,13 +134,15 @@ def _plan_tensor(
 
 def check_unit(path: str, name: str, variable: Variable) -> None:
     """Raise ValueError if values have another unit than in the file that they were opened from."""
-    unit = variable.attrs.get("unit", 1.0)
-    stored = get_file_info(variable, "cc4s").get("unit", unit)
-    if stored != unit:
+    unit, applied = variable.attrs.get("unit", 1.0), variable.attrs.get(spec.APPLIED_UNIT, 1.0)
+    is_applied = isinstance(applied, Real) and applied != 1
+    stored = applied if is_applied else get_file_info(variable, "cc4s").get("unit", unit)
+    if is_applied or stored != unit:
         raise ValueError(
             f"{path}: {name!r} has the unit {unit}, but {stored} in the file that it was opened "
-            "from, and cc4s may rely on that; open it without apply_unit=True, or call "
-            "drop_encoding() on it if no file of its calculation has another unit"
+            "from, and cc4s may rely on that; open it without apply_unit=True, or delete the "
+            f"attribute {spec.APPLIED_UNIT!r} and call drop_encoding() on it if no file of its "
+            "calculation has another unit"
         )
 
 
@@ -224,6 +226,19 @@ def _split_attrs(
     if energies is not None and "energies" not in attrs and is_portable(energies):
         metadata["energies"] = energies
     return metadata, noted
+
+
+def _remove_numbers(checked: CheckedInput, cc4s_object: str) -> CheckedInput:
+    """Remove the numbers of states that `open_calculation` has added, after a check."""
+    is_single = len(checked.variables) == 1
+    tensors = {cc4s_object if is_single else n: v for n, v in checked.variables.items()}
+    dimensions.check_states(checked.path, tensors, checked.coordinates)
+    others = {
+        name: variable
+        for name, variable in checked.coordinates.items()
+        if not spec.STATE_NUMBER.items() <= variable.attrs.items()
+    }
+    return replace(checked, coordinates=others)
 
 
 def _remove_occupied(checked: CheckedInput, name: str, metadata: Mapping[str, Any]) -> CheckedInput:
