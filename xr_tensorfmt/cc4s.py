@@ -17,7 +17,9 @@ from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.formats.cc4s import header, spec
 from xr_tensorfmt.formats.cc4s.dimensions import check_states, choose_types, name_dimensions
 from xr_tensorfmt.formats.cc4s.header import Dimension, complete_types
+from xr_tensorfmt.formats.cc4s.read import find_parts
 from xr_tensorfmt.formats.cc4s.write import check_unit
+from xr_tensorfmt.formats.recognition import open_header
 from xr_tensorfmt.sources import get_path, is_url, list_names
 from xr_tensorfmt.writing.encoding import get_file_info, resolve_encoding
 
@@ -64,7 +66,8 @@ def open_calculation(
     Warns
     -----
     TensorFormatWarning
-        The units of two tensors do not fit each other. cc4s would compute wrong energies.
+        The units of two tensors do not fit each other. cc4s would compute wrong energies. Or a
+        YAML file that is not named after an object of cc4s has no elements, and is left out.
 
     Examples
     --------
@@ -80,8 +83,15 @@ def open_calculation(
     units: dict[str, float] = {}
     dimensions: dict[str, list[Dimension]] = {}
     for path in _find_tensors(_get_local_path(directory)):
-        ds = xr.open_dataset(path, engine="tensorfmt", chunks=chunks, **open_options)
         cc4s_object = spec.get_variable_name(spec.get_stem(path.name))
+        try:
+            ds = xr.open_dataset(path, engine="tensorfmt", chunks=chunks, **open_options)
+        except FileNotFoundError as error:
+            if cc4s_object in spec.OBJECTS:
+                raise
+            message = f"{path} is left out, because its elements are missing ({error})"
+            warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
+            continue
         for name, tensor in ds.data_vars.items():
             file_info = get_file_info(tensor.variable, "cc4s")
             full_name = f"{cc4s_object}.{name}" if "component" in file_info else cc4s_object
@@ -93,6 +103,8 @@ def open_calculation(
             tensors[full_name] = ds[[name]].rename({name: full_name})
             units[full_name] = file_info["unit"]
             dimensions[full_name] = complete_types(cc4s_object, tensor.shape, file_info["types"])
+    if not tensors:
+        raise FileNotFoundError(f"{directory}: no tensor of cc4s has a file of elements")
     if conflict := header.find_length_conflict(dimensions):
         raise ValueError(f"{directory}: {conflict}, so fetch both from one directory")
     if conflict := spec.find_unit_conflict(units):
@@ -189,9 +201,16 @@ def _get_local_path(directory: str | os.PathLike[str]) -> Path:
 
 def _find_tensors(directory: Path) -> list[Path]:
     """Return the YAML files that the engine recognises or that have elements."""
-    can_open = xr.backends.list_engines()["tensorfmt"].guess_can_open
-    names = set(list_names(directory))
-    files = sorted(names - spec.find_parts(names, lambda name: can_open(directory / name)))
+    if directory.is_file():
+        raise NotADirectoryError(
+            f"{directory}: Not a directory but a file; pass its directory {directory.parent},"
+            " or open the file with xarray.open_dataset"
+        )
+    names = {name for name in list_names(directory) if not (directory / name).is_dir()}
+    parts = find_parts(names, lambda name: open_header(directory / name, "read"))
+    # Files of other programs have the suffix, too.
+    suffixes = (spec.YAML, spec.ELEMENTS)
+    files = sorted(name for name in names - parts.keys() if name.casefold().endswith(suffixes))
     if orphans := [file for file in files if file.endswith(spec.ELEMENTS)]:
         name = spec.get_stem(orphans[0])
         raise FileNotFoundError(
@@ -260,33 +279,27 @@ def _check_selection(ds: Dataset, directory: str | os.PathLike[str]) -> None:
                 f"{directory}: {name!r} has {tensor.ndim} dimensions, expected {rank}; select "
                 "states by a list, which keeps their dimensions: ds.isel(State=[0], State_2=[0])"
             )
-    if spec.ENERGIES in ds:
-        _check_numbers_of_states(ds, tensors)
-    check_states(str(directory), tensors, coordinates)
-
-
-def _check_numbers_of_states(ds: Dataset, tensors: Mapping[str, Variable]) -> None:
-    """Raise ValueError if tensors have other numbers of states. Warn of their order."""
-    size, allowed = ds[spec.ENERGIES].size, {ds[spec.ENERGIES].size}
-    occupied = ds.coords.get(spec.OCCUPIED)
-    if occupied is not None and occupied.size == size:
-        number = int(occupied.sum())
-        allowed |= {number, size - number}
-        if not occupied[:number].all():
-            dims = dict.fromkeys(d for v in tensors.values() for d in v.dims if v.sizes[d] == size)
-            line = ", ".join(f"{dim}=order" for dim in dims if str(dim).startswith(spec.STATE))
-            message = (
-                f"the {number} occupied states are not the first of the {size} states, as cc4s "
-                f"expects; sort all dimensions of states: order = ds.{spec.ENERGIES}.argsort()"
-                f".values; ds = ds.isel({line})"
-            )
-            warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
-    for name, tensor in ds.data_vars.items():
+    size = ds[spec.ENERGIES].size if spec.ENERGIES in ds else 0
+    occupied = np.ones(size, bool)
+    if spec.OCCUPIED in ds.coords and ds[spec.OCCUPIED].size == size:
+        occupied = ds[spec.OCCUPIED].values
+    number = int(np.count_nonzero(occupied))
+    for name, tensor in tensors.items() if spec.ENERGIES in ds else ():
+        expected = {size} if name == spec.VERTEX else {size, number, size - number}
         sizes = {d: n for d, n in tensor.sizes.items() if str(d).partition("_")[0] == spec.STATE}
-        expected = {size} if name == spec.VERTEX else allowed
-        if not str(name).startswith("Sliced") and not expected.issuperset(sizes.values()):
+        if not name.startswith("Sliced") and not expected.issuperset(sizes.values()):
             raise ValueError(
                 f"{name!r} has {sizes}, expected {' or '.join(map(str, sorted(expected)))} states; "
                 "select the same states along all dimensions with isel(), or call "
                 f"ds.drop_vars({name!r}) to let cc4s compute it again"
             )
+    check_states(str(directory), tensors, coordinates)
+    if not occupied[:number].all():
+        dims = dict.fromkeys(d for v in tensors.values() for d in v.dims if v.sizes[d] == size)
+        line = ", ".join(f"{dim}=order" for dim in dims if str(dim).startswith(spec.STATE))
+        message = (
+            f"the {number} occupied states are not the first of the {size} states, as cc4s "
+            f"expects; sort all dimensions of states: order = ds.{spec.ENERGIES}.argsort()"
+            f".values; ds = ds.isel({line})"
+        )
+        warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())

@@ -10,7 +10,13 @@ from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.value_checks import MAX_FINDINGS_PER_CHECK, check_values, report_errors
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.recognition import choose_format, list_files, open_header, read_container
+from xr_tensorfmt.formats.recognition import (
+    choose_format,
+    find_parts,
+    list_files,
+    open_header,
+    read_container,
+)
 from xr_tensorfmt.sources import get_path
 
 if TYPE_CHECKING:
@@ -38,6 +44,7 @@ def validate(
     ----------
     file : str, PathLike, file object, bytes, bytearray or memoryview
         The file: a path, a URL, or its content. Of a directory, all tensor files are checked.
+        Files that belong to tensors in other files, such as the log of a calculation, are valid.
     all : bool
         Return up to 20 findings per check.
     format, storage_options, fs
@@ -85,7 +92,9 @@ def _find_faults(reader: HeaderReader, format: str | None, limit: int) -> Iterat
         file_format = choose_format(reader, format)
         container = read_container(reader, file_format, file_format.validation_options)
     except TensorFormatError as error:
-        yield finding_from_error(error)
+        name = reader.source.file_name
+        if format is not None or not find_parts([name], lambda _: reader).get(name):
+            yield finding_from_error(error)
         return
     checks = report_errors(lambda: file_format.check(reader, container, limit))
     checked = list(islice(checks, MAX_FINDINGS + 1))

@@ -15,6 +15,7 @@ from xr_tensorfmt.cli.options import (
     format_examples,
     get_storage_options,
 )
+from xr_tensorfmt.formats.recognition import find_parts, open_header
 from xr_tensorfmt.validation import validate as find_faults
 
 
@@ -41,7 +42,10 @@ def validate(
     def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
         options = get_storage_options(file, storage_options)
         findings = find_faults(content, all=show_all, format=format, storage_options=options)
-        return {"findings": findings}
+        parts = {}
+        if not findings and content is file and format is None:
+            parts = find_parts([file], lambda path: open_header(path, "read", options))
+        return {"findings": findings} | ({"skipped": parts[file]} if file in parts else {})
 
     def lines(document: Mapping[str, Any]) -> Iterable[str]:
         return () if quiet and not document["findings"] else _format_lines(document)
@@ -63,6 +67,9 @@ def _format_lines(document: Mapping[str, Any]) -> Iterator[str]:
     path, findings = document["path"], document["findings"]
     errors = sum(finding.severity == "error" for finding in findings)
     counts = ((errors, "error"), (len(findings) - errors, "warning"))
+    if "skipped" in document:
+        yield f"{path}: skipped, {document['skipped']}"
+        return
     counted = " and ".join(f"{count} {noun}{'s' * (count > 1)}" for count, noun in counts if count)
     yield f"{path}: " + (counted if errors else f"ok, but {counted}" if counted else "ok")
     for finding in findings:

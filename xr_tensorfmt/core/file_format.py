@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from importlib import import_module
@@ -75,6 +75,8 @@ class Format(ABC):
     directory_patterns : tuple of str
         Patterns of lower-case file names. A directory opens as the only file that matches the first
         of these patterns that matches any file. Other files are ignored.
+    directory_hint : tuple of str
+        A file suffix, and what to do with a directory of such files.
     magics : tuple of bytes
         Magic numbers. Files begin with one of them, unless the tuple is empty.
     open_options : frozenset of str
@@ -90,6 +92,7 @@ class Format(ABC):
     title: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]] = ()
     directory_patterns: ClassVar[tuple[str, ...]] = ()
+    directory_hint: ClassVar[tuple[str, str]] = ("", "")
     magics: ClassVar[tuple[bytes, ...]] = ()
     open_options: ClassVar[frozenset[str]] = frozenset()
     read_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
@@ -108,6 +111,16 @@ class Format(ABC):
             return ""
         fitting = [x for x in self.suffixes if path.endswith(x) and os.path.basename(path) != x]
         return max(fitting, key=len, default="")
+
+    def find_parts(
+        self, names: Collection[str], open_reader: Callable[[str], HeaderReader]
+    ) -> Mapping[str, str]:
+        """Return files without tensors of their own, and what each is, of some in a directory.
+
+        Directories are opened and validated without them. The description is empty if a file is
+        not of the format. Then the file is an error if it is opened or validated alone.
+        """
+        return {}
 
     @abstractmethod
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -25,7 +26,6 @@ from xr_tensorfmt.errors import (
     suggest_pattern,
 )
 from xr_tensorfmt.formats import registry
-from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, find_parts
 from xr_tensorfmt.formats.registry import find_format, find_format_by_suffix, load_formats
 from xr_tensorfmt.formats.zip_members import ZIP_MAGIC, read_first_member
 from xr_tensorfmt.sources import find_source, get_path, is_remote, list_names, open_source
@@ -110,7 +110,7 @@ def list_files(directory: str, storage_options: Mapping[str, Any] | None, fs: An
     if len(models) == 1 and models[0].casefold().endswith(".json"):  # an index of other files
         return [directory]
     paths = {n: f"{directory.rstrip('/')}/{n}" for n in names if find_format_by_suffix(n)}
-    parts = find_parts(paths, lambda name: _may_be_cc4s(paths[name], storage_options, fs))
+    parts = find_parts(paths, lambda name: open_header(paths[name], "read", storage_options, fs))
     files = [path for name, path in paths.items() if name not in parts]
     if not files:
         raise IsADirectoryError(
@@ -120,13 +120,16 @@ def list_files(directory: str, storage_options: Mapping[str, Any] | None, fs: An
     return files
 
 
-def _may_be_cc4s(path: str, storage_options: Mapping[str, Any] | None, fs: Any) -> bool:
-    """Return whether a file has the keys of a cc4s tensor, or cannot be read."""
-    try:
-        reader = open_header(path, "read", storage_options, fs)
-        return find_format("cc4s").match(reader) is Match.CERTAIN
-    except (OSError, TensorFormatError):
-        return True  # opening it explains why
+def find_parts(names: Iterable[str], open_reader: Callable[[str], HeaderReader]) -> dict[str, str]:
+    """Return the files without tensors of their own, by the formats of their suffixes."""
+    by_format = defaultdict[Format | None, list[str]](list)
+    for name in names:
+        by_format[find_format_by_suffix(name)].append(name)
+    parts: dict[str, str] = {}
+    for file_format, named in by_format.items():
+        if file_format is not None:
+            parts |= file_format.find_parts(named, open_reader)
+    return parts
 
 
 def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> str | None:
@@ -141,11 +144,13 @@ def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs:
             f"{redact(directory)} is a directory with several models: "
             f"{shorten(', '.join(names))}; pass the path of one of these files"
         )
-    if not names and any(name.casefold().endswith(ELEMENTS) for name in files):
-        raise IsADirectoryError(
-            f"{redact(directory)} is a directory with cc4s files; pass the path of one of them, or "
-            "open a local directory with xr_tensorfmt.cc4s.open_calculation"
-        )
+    for file_format in load_formats() if not names else ():
+        suffix, hint = file_format.directory_hint
+        if suffix and any(name.casefold().endswith(suffix) for name in files):
+            raise IsADirectoryError(
+                f"{redact(directory)} is a directory with {file_format.title} files; pass the path "
+                f"of one of them, or {hint}"
+            )
     return f"{directory.rstrip('/')}/{names[0]}" if names else None
 
 
@@ -243,6 +248,8 @@ def _find_without_magic(reader: HeaderReader) -> tuple[str, str] | None:
     """Guess the format of a file without magic number."""
     text = reader.read_head(512).decode(errors="replace").rstrip("\ufffd").lstrip("\ufeff")
     if "\ufffd" not in text and "".join(text.split()).isprintable():
+        if text.lstrip().casefold().startswith("&fci"):
+            return "FCIDUMP", "read it with pyscf.tools.fcidump.read"
         vespa = "with xr_tensorfmt.vespa.from_json if it is a tensor of Vespa"
         return "text", f"read it with numpy.loadtxt, or {vespa}"
     length = int.from_bytes(reader.head[:8], "little")

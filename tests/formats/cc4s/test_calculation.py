@@ -560,3 +560,177 @@ def test_calculation_of_vasp_is_written_with_the_values_and_units_of_its_files(
         unit,
         potential.tolist(),
     )
+
+
+def through_zarr(ds: xr.Dataset) -> xr.Dataset:
+    ds.to_zarr("through.zarr", consolidated=False)
+    return xr.open_zarr("through.zarr", consolidated=False)
+
+
+def through_netcdf(ds: xr.Dataset) -> xr.Dataset:
+    ds.to_netcdf("through.nc", engine="h5netcdf")
+    return xr.open_dataset("through.nc", engine="h5netcdf")
+
+
+WAYS = {
+    "directly": lambda ds: ds,
+    "zarr": through_zarr,
+    "netCDF": through_netcdf,
+    "map": lambda ds: ds.map(lambda variable: variable.astype(variable.dtype), keep_attrs=True),
+    "drop_encoding": lambda ds: ds.drop_encoding(),
+    "chunks": lambda ds: ds.chunk(),
+    "load": lambda ds: ds.load(),
+    "a copy of the file": lambda ds: ds.copy(deep=True),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "select_differently",
+    [
+        lambda ds: ds.sortby("EigenEnergies", ascending=False),
+        lambda ds: ds.isel(State=slice(1, None), State_2=slice(None, -1)),
+        lambda ds: ds.isel(State_2=slice(None, None, -1)),
+        lambda ds: ds.isel(State=[0, 2, 1, *range(3, STATES)]),
+    ],
+)
+def test_other_states_along_an_axis_are_refused(
+    working_directory: Path, way: str, select_differently: Any
+) -> None:
+    write_calculation(working_directory / "all", is_complex=False)
+    ds = WAYS[way](select_differently(open_calculation("all")))
+    line = r"ds\.isel\(State=states, State_2=states\)"
+    with pytest.raises(ValueError, match=rf"other states along 'State_2'.*{line}"):
+        to_calculation(ds, "part")
+    if way != "netCDF":  # attributes of files
+        with pytest.raises(ValueError, match=rf"other states along 'State_2'.*{line}"):
+            ds.CoulombVertex.tensorfmt.to_file("CoulombVertex.yaml")
+    assert not Path("part", "CoulombVertex.yaml").exists()
+    assert not Path("CoulombVertex.yaml").exists()
+
+
+def test_line_of_the_warning_sorts_all_states(working_directory: Path) -> None:
+    write_calculation(working_directory / "all", is_complex=False)
+    states = select(open_calculation("all"), [4, 0, 6, 1, 5, 2, 3])
+    with pytest.warns(TensorFormatWarning, match="not the first of the 7 states") as caught:
+        to_calculation(states, "mixed")
+    lines = str(caught[0].message).partition("sort all dimensions of states: ")[2]
+    names: dict[str, Any] = {"ds": open_calculation("mixed")}
+    exec(lines, names)
+    to_calculation(names["ds"], "sorted")
+    for name in ("all", "mixed"):
+        expected = open_calculation(name, apply_unit=True)
+        order = expected.EigenEnergies.argsort().values
+        xr.testing.assert_equal(
+            drop_numbers(open_calculation("sorted", apply_unit=True)),
+            drop_numbers(select(expected, order)),
+        )
+
+
+def test_numbers_of_states_are_not_written(tmp_path: Path) -> None:
+    write_calculation(tmp_path / "all", is_complex=False)
+    ds = open_calculation(tmp_path / "all", chunks={})
+    assert {name: ds[name].dims for name in ("state", "state_2")} == {
+        "state": ("State",),
+        "state_2": ("State_2",),
+    }
+    to_calculation(select(ds, [1, 2, 4]), tmp_path / "part")
+    assert "state" not in "".join(p.read_text() for p in (tmp_path / "part").glob("*.yaml"))
+    assert open_calculation(tmp_path / "part").state_2.values.tolist() == [0, 1, 2]
+    # A coordinate of the user is kept.
+    named = ds.drop_vars("state").assign_coords(state=("State", np.arange(7)[::-1].copy()))
+    with pytest.raises(ValueError, match="other states"):
+        to_calculation(named, tmp_path / "named")
+    named = named.assign_coords(state_2=("State_2", named.state.values))
+    to_calculation(named, tmp_path / "named")
+    assert open_calculation(tmp_path / "named").state.values.tolist() == [6, 5, 4, 3, 2, 1, 0]
+
+
+def test_integrals_of_occupied_and_virtual_states_are_written(tmp_path: Path) -> None:
+    write_calculation(tmp_path / "all", is_complex=False)
+    vertex = open_calculation(tmp_path / "all").CoulombVertex
+    low, high = slice(OCCUPIED), slice(OCCUPIED, None)
+    part = vertex.isel(State=low, State_2=high)
+    part.tensorfmt.to_file(tmp_path / "HolesAndParticles.yaml")
+    exchange = (abs(vertex) ** 2).sum("AuxiliaryField").rename("Exchange")
+    exchange.tensorfmt.to_file(tmp_path / "Exchange.yaml")
+    with pytest.raises(ValueError, match="other states"):
+        exchange.isel(State=[1, 0, 2]).tensorfmt.to_file(tmp_path / "Mixed.yaml")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_applied_units_are_refused_after(working_directory: Path, way: str) -> None:
+    unit = 0.2479966649373453
+    cf.save(working_directory, "CoulombPotential", np.ones(4), ["Momentum"], unit=unit)
+    with xr.open_dataset("CoulombPotential.yaml", engine="tensorfmt", apply_unit=True) as applied:
+        ds = WAYS[way](applied)
+    assert ds.CoulombPotential.attrs["applied_unit"] == unit
+    for write in (to_calculation, lambda ds, name: ds.tensorfmt.to_file(f"{name}.yaml")):
+        with pytest.raises(ValueError, match=f"unit 1.0, but {unit}.*without apply_unit=True"):
+            write(ds, "new")
+    ds.tensorfmt.to_file("a.tens")
+    with pytest.raises(ValueError, match="without apply_unit=True"):
+        xr.open_dataset("a.tens", engine="tensorfmt").tensorfmt.to_file("b.yaml")
+    assert not Path("b.yaml").exists()
+
+
+def test_single_state_is_refused(tmp_path: Path) -> None:
+    write_calculation(tmp_path / "all", is_complex=False)
+    ds = open_calculation(tmp_path / "all")
+    for part in (ds.isel(State=0, State_2=0), ds.isel(State_2=0), ds.isel(State=0)):
+        with pytest.raises(ValueError, match=r"dimensions, expected \d; select states by a list"):
+            to_calculation(part, tmp_path / "part")
+    assert not (tmp_path / "part").exists()
+
+
+PARTS = {
+    "State.yaml": cf.format_properties("State", {"Spin": SPIN}),
+    "cc4s.in.yaml": "- name: Read\n  in:\n    fileName: CoulombVertex.yaml\n",
+    "cc4s.out.yaml": "version: heads/master\nbuildDate: x\nsteps:\n  - name: Read\n",
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_other_files_of_a_calculation_are_skipped(tmp_path: Path, name: str) -> None:
+    write_calculation(tmp_path, is_complex=False)
+    path = tmp_path / name
+    path.write_text(PARTS[name])
+    assert validate(path) == []
+    result = run("validate", "--strict", *map(str, tmp_path.glob("*.yaml")))
+    assert result.exit_code == 0, result.output
+    assert f"{name}: skipped, " in result.output
+    assert "CoulombVertex.yaml: ok" in result.output
+    assert run("validate", "--strict", str(tmp_path)).exit_code == 0
+    with pytest.raises(ValueError, match=r"type: (log|input|properties) of") as caught:
+        xr.open_dataset(path, engine="tensorfmt")
+    assert "numpy" not in str(caught.value)
+    assert set(open_calculation(tmp_path).data_vars) == {"CoulombVertex", "EigenEnergies"}
+
+
+def test_other_yaml_is_not_valid(tmp_path: Path) -> None:
+    path = tmp_path / "notes.yaml"
+    path.write_text("author: me\n")
+    assert validate(path) != []
+    assert run("validate", str(path)).exit_code == 1
+
+
+@pytest.mark.parametrize("prefix", [".", "._"])
+def test_hidden_files_are_ignored(tmp_path: Path, prefix: str) -> None:
+    write_calculation(tmp_path, is_complex=False)
+    for path in list(tmp_path.iterdir()):
+        path.with_name(f"{prefix}{path.name}").write_bytes(b"\0\5\x16\7" * 100)
+    assert set(open_calculation(tmp_path).data_vars) == {"CoulombVertex", "EigenEnergies"}
+    assert validate(tmp_path) == []
+    result = run("validate", str(tmp_path))
+    assert result.exit_code == 0
+    assert "2 files" in result.output
+
+
+def test_old_copy_without_elements_is_left_out(tmp_path: Path) -> None:
+    write_calculation(tmp_path, is_complex=False)
+    shutil.copy(tmp_path / "CoulombVertex.yaml", tmp_path / "CoulombVertex-old.yaml")
+    with pytest.warns(TensorFormatWarning, match="CoulombVertex-old.yaml is left out, because"):
+        ds = open_calculation(tmp_path)
+    assert set(ds.data_vars) == {"CoulombVertex", "EigenEnergies"}
+    with pytest.raises(NotADirectoryError, match="pass its directory"):
+        open_calculation(tmp_path / "CoulombVertex.yaml")

@@ -23,7 +23,7 @@ from tests.paths import DATA as ALL_DATA
 from tests.processes import run_script
 from tests.recording import RecordingSource
 from tests.servers import HttpStore, MemoryStore, S3Store
-from xr_tensorfmt import SourceChangedError, TensorFormatWarning, validate
+from xr_tensorfmt import SourceChangedError, TensorFormatError, TensorFormatWarning, validate
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.cc4s import layouts as text
@@ -416,7 +416,8 @@ class TestMetadata:
         path = cf.save(tmp_path, "CoulombVertex", np.ones((3, 2, 2)), types, unit=0.5, more=more)
         actual = load(path, apply_unit=True).CoulombVertex
         assert actual.attrs == {
-            "fermiEnergy": 3.0, "energies": [1.0, 4.0], "Gi": [1, 0, 0], "unit": 1.0
+            "fermiEnergy": 3.0, "energies": [1.0, 4.0], "Gi": [1, 0, 0], "unit": 1.0,
+            "applied_unit": 0.5
         }  # fmt: skip
         more = "metaData: {fermiEnergy: 3.0}\n"
         path = cf.save(tmp_path, "Potential", np.ones(3), ["Momentum"], unit=0.5, more=more)
@@ -691,7 +692,7 @@ class TestUnits:
         values = cf.make_values((3, 4), is_complex=True)
         path = cf.save(tmp_path, "a", values, ["A", "B"], elements=elements, unit=0.25)
         lazy = open_lazily(path, apply_unit=True, chunks=chunks).a
-        assert lazy.attrs == {"unit": 1.0}
+        assert lazy.attrs == {"unit": 1.0, "applied_unit": 0.25}
         assert (lazy.chunks is None) == (chunks is None)
         np.testing.assert_array_equal(lazy.isel(A=1).values, values[1] * 0.25)
         np.testing.assert_array_equal(
@@ -895,3 +896,50 @@ def test_large_vertex_opens_without_its_memory(tmp_path: Path) -> None:
     vertex = open_lazily(path, chunks={}).CoulombVertex
     assert vertex.nbytes == 64_000_000_000
     assert not vertex[:5, -1, -1].values.any()
+
+
+class TestRecordsOfFortran:
+    @pytest.mark.parametrize("width", [4, 8])
+    @pytest.mark.parametrize("count", [1, 3])
+    @pytest.mark.parametrize("is_complex", [False, True])
+    def test_records_are_refused(
+        self, tmp_path: Path, width: int, count: int, is_complex: bool
+    ) -> None:
+        values = cf.make_values((4, count), is_complex=is_complex)
+        path = cf.save(tmp_path, "Vertex", values)
+        columns = np.split(np.frombuffer(cf.pack_binary(values), np.uint8), count)
+        size = columns[0].size.to_bytes(width, "little")
+        content = b"".join(size + column.tobytes() + size for column in columns)
+        path.with_suffix(".elements").write_bytes(content)
+        with pytest.raises(TensorFormatError, match=r"a record of Fortran.*access='stream'"):
+            load(path)
+        (finding,) = validate(path)
+        assert "a record of Fortran" in finding.message
+
+    @pytest.mark.parametrize("first", [0.0, 1.0, 4e-323])
+    def test_longer_files_are_no_records(self, tmp_path: Path, first: float) -> None:
+        path = cf.save(tmp_path, "a", np.array([first, 2.0, 3.0]))
+        with path.with_suffix(".elements").open("ab") as file:
+            file.write(bytes(16))
+        with pytest.warns(TensorFormatWarning, match="16 more bytes"):
+            assert load(path).a.values.tolist() == [first, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("more", "function"),
+    [("binary: 1\n", "fromfile"), ("", "loadtxt"), ("elements: {type: TextFile}\n", "loadtxt")],
+)
+def test_other_versions_get_advice_that_fits_their_elements(
+    tmp_path: Path, more: str, function: str
+) -> None:
+    path = tmp_path / "CoulombVertex.yaml"
+    path.write_text(f"version: v1.0\nscalarType: real64\ndata: CoulombVertex.dat\n{more}")
+    with pytest.raises(TensorFormatError, match=f"numpy.{function},"):
+        load(path)
+
+
+def test_integrals_of_other_programs_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "FCIDUMP"
+    path.write_text(" &FCI NORB=  2,NELEC= 2,MS2=0,\n  ORBSYM=1,1,\n &END\n 0.5 1 1 1 1\n")
+    with pytest.raises(TensorFormatError, match=r"FCIDUMP.*pyscf\.tools\.fcidump"):
+        load(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
 from xr_tensorfmt.core.container import Container
@@ -17,6 +18,10 @@ class Cc4sFormat(LazyFormat):
     name = "cc4s"
     title = "cc4s"
     suffixes = (YAML, ELEMENTS)
+    directory_hint = (
+        ELEMENTS,
+        "open a local directory with xr_tensorfmt.cc4s.open_calculation",
+    )
     open_options = frozenset({"name", "sparse", "apply_unit"})
     write_options = MappingProxyType(
         {
@@ -36,6 +41,14 @@ class Cc4sFormat(LazyFormat):
         from xr_tensorfmt.formats.cc4s.read import is_cc4s  # noqa: PLC0415
 
         return Match.CERTAIN if is_cc4s(reader) else Match.POSSIBLE
+
+    def find_parts(
+        self, names: Collection[str], open_reader: Callable[[str], HeaderReader]
+    ) -> Mapping[str, str]:
+        """Return elements that have a YAML file, and YAML files that describe no tensor."""
+        from xr_tensorfmt.formats.cc4s.read import find_parts  # noqa: PLC0415
+
+        return find_parts(names, open_reader)
 
     def finish(self, container: Container, options: OpenOptions) -> Container:
         """Convert attributes to atomic units if ``apply_unit=True``."""

@@ -122,7 +122,7 @@ def check_states(
             is_part and (not common.size or np.array_equal(common, actual))
         ):
             continue
-        line = ", ".join(f"{d}=states" for d in numbers)
+        line = ", ".join(f"{d}=states" for d in sorted(numbers, key=str))
         raise ValueError(
             f"{path}: {name!r} has other states along {dim!r} than {axes[0][0]!r} along "
             f"{axes[0][1]!r}, or in another order; select or sort the states of all dimensions "

@@ -153,8 +153,13 @@ def check_version(fields: Fields) -> None:
     """Raise TensorFormatError for a version that cc4s cannot read."""
     version = fields.values.get("version")
     if version != spec.VERSION:
-        hint = "another program or another version of cc4s wrote the file; read the numbers with "
-        hint += "numpy.fromfile, and write them with to_file"
+        elements: Any = fields.values.get("elements")
+        kind = elements.get("type") if isinstance(elements, dict) else None
+        is_binary = kind == spec.BINARY or fields.values.get("binary") in (1, True)
+        hint = (
+            "another program or another version of cc4s wrote the file; read the numbers with "
+            f"numpy.{'fromfile' if is_binary else 'loadtxt'}, and write them with to_file"
+        )
         raise fields.error("version", repr(version), str(spec.VERSION), hint)
 
 
@@ -169,9 +174,6 @@ def parse_entries(fields: Fields, options: OpenOptions, stem: str) -> list[Tenso
     is_set = fields.values.get("type") == spec.TENSOR_SET
     if not is_set or "version" in fields:  # cc4s gives a set none
         check_version(fields)
-    if "dimensionType" in fields:
-        actual, hint = "properties of a dimension", "open a tensor of that directory"
-        raise fields.error("type", actual, f"{spec.TENSOR} or {spec.TENSOR_SET}", hint)
     yaml_text.get_choice(fields, "type", (spec.TENSOR, spec.TENSOR_SET))
     is_default = options.name == OpenOptions.name
     if not is_set:

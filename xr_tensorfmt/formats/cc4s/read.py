@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
@@ -25,7 +25,7 @@ from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s import header, spec
 from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, TensorEntry
 from xr_tensorfmt.formats.cc4s.layouts import Blocks, Text, find_blocks
-from xr_tensorfmt.formats.cc4s.yaml_text import read_yaml, simplify
+from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, read_yaml, simplify
 
 _SEARCHED_BYTES = 64 << 10
 """Bytes at both ends of a YAML file that are searched for keys of cc4s."""
@@ -39,18 +39,59 @@ _TYPE = re.compile(rb"^type: .*\bTensor(Set)?\b", re.MULTILINE)
 _SCALAR_TYPE = re.compile(rb"^ *scalarType: .*\b(Real|Complex)64\b", re.MULTILINE)
 
 
+# Files of a calculation without tensors. Their names count, too.
+_PARTS = {
+    "properties of a dimension": re.compile(rb"^dimensionType:", re.MULTILINE),
+    "log of a calculation": re.compile(rb"^(steps|buildDate):", re.MULTILINE),
+    "input of a calculation": re.compile(rb"^- *(name|in|out):", re.MULTILINE),
+}
+_PART_NAMES = {"cc4s.in.yaml": "input of cc4s", "cc4s.out.yaml": "log of cc4s"}
+
+
 def is_cc4s(reader: HeaderReader) -> bool:
     """Return whether a file has the keys of a cc4s tensor."""
     try:
-        yaml = _find_yaml(reader)
+        content = _read_ends(_find_yaml(reader))
     except ValueError:  # a file object has no siblings, and may have another format
         return False
+    return all(pattern.search(content) for pattern in (_VERSION, _TYPE, _SCALAR_TYPE))
+
+
+def _read_ends(yaml: HeaderReader) -> bytes:
+    """Return both ends of a YAML file."""
     size = yaml.source.size
     content = yaml.read_head(_SEARCHED_BYTES)
     if size > _SEARCHED_BYTES:
         last = min(_SEARCHED_BYTES, size - _SEARCHED_BYTES)
         content += yaml.read_field(size - last, last, "the end of the YAML")
-    return all(pattern.search(content) for pattern in (_VERSION, _TYPE, _SCALAR_TYPE))
+    return content
+
+
+def find_parts(
+    names: Collection[str], open_reader: Callable[[str], HeaderReader]
+) -> dict[str, str]:
+    """Return elements that have a YAML file, and YAML files that describe no tensor."""
+    elements, yaml = (
+        {name: spec.get_stem(name) for name in names if name.casefold().endswith(suffix)}
+        for suffix in (spec.ELEMENTS, spec.YAML)
+    )
+    complete = {*elements.values()} & {*yaml.values()}
+    parts = {name: "elements" for name, stem in elements.items() if stem in complete}
+    for name in (name for name, stem in yaml.items() if stem not in complete):
+        with suppress(OSError, TensorFormatError):  # opening it explains why
+            reader = open_reader(name)
+            if not is_cc4s(reader):
+                parts[name] = describe_part(reader)
+    return parts
+
+
+def describe_part(yaml: HeaderReader) -> str:
+    """Return which part of a calculation a YAML file without tensors is, otherwise ""."""
+    if yaml.source.size > MAX_BYTES:
+        return ""
+    content, name = _read_ends(yaml), yaml.source.file_name.casefold()
+    found = [part for part, pattern in _PARTS.items() if pattern.search(content)]
+    return _PART_NAMES.get(name) or next(iter(found), "")
 
 
 def _find_yaml(reader: HeaderReader) -> HeaderReader:
@@ -67,8 +108,17 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the YAML and the properties of dimensions, and look for the elements."""
     options.refuse_stored(reader.source.name)
     yaml = _find_yaml(reader)
-    fields = read_yaml(yaml)
-    entries = header.parse_entries(fields, options, spec.get_stem(yaml.source.file_name))
+    try:
+        fields = read_yaml(yaml)
+        entries = header.parse_entries(fields, options, spec.get_stem(yaml.source.file_name))
+    except TensorFormatError:
+        if part := describe_part(yaml):
+            expected, hint = (
+                f"{spec.TENSOR} or {spec.TENSOR_SET}",
+                "open a tensor of that directory",
+            )
+            raise yaml.error("type", part, expected, hint) from None
+        raise
     opened = _open_all(yaml.source, entries)
     # A writer replaces the elements, then the YAML. Raise an error if it has done so meanwhile.
     yaml.source.check_unchanged()
@@ -281,6 +331,8 @@ def _build_layout(entry: TensorEntry, source: Source, blocks: Blocks | None) -> 
             hint="the file is incomplete, or belongs to another YAML file; fetch both again",
             offset=source.size,
         )
+    if not is_text and source.size > min_size:
+        _refuse_records(source)
     # Programs overwrite a file without truncating it, so the end of a larger tensor may follow.
     end = End(source, min_size, "the elements", "warning")
     layout: Layout = Dense(lengths, entry.element, 0)
@@ -288,6 +340,26 @@ def _build_layout(entry: TensorEntry, source: Source, blocks: Blocks | None) -> 
         end = End(source, source.size, "the elements")
         layout = Text(lengths, entry.element.dtype, source.size)
     return layout if blocks is None else replace(blocks, inner=layout), end
+
+
+def _refuse_records(source: Source) -> None:
+    """Raise TensorFormatError if elements are a record of Fortran: size, values, size again."""
+    reader = HeaderReader(source)
+    for width in (4, 8):
+        start = reader.read_bytes(0, width)
+        # gfortran divides long records, and a negative size says that another part follows.
+        size = abs(int.from_bytes(start, "little", signed=True))
+        if not 0 < size <= source.size - 2 * width:
+            continue
+        end = reader.read_bytes(width + size, size + 2 * width)
+        if size == abs(int.from_bytes(end, "little", signed=True)):
+            raise reader.error(
+                "the elements",
+                f"a record of Fortran, with its size of {size} bytes before and after the values",
+                "only the values",
+                "write the file with access='stream' in Fortran",
+                0,
+            )
 
 
 def _build_labels(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isclose
 from typing import Any
 
@@ -139,17 +139,6 @@ def get_stem(file: str) -> str:
     if file.casefold().endswith(ELEMENTS):
         return file[: -len(ELEMENTS)].partition(".components.")[0]
     return file[: -len(YAML)] if file.casefold().endswith(YAML) else file
-
-
-def find_parts(names: Collection[str], is_tensor: Callable[[str], bool]) -> set[str]:
-    """Return parts of tensors: elements that have a YAML file, and YAML files of dimensions."""
-    elements, yaml = (
-        {name: get_stem(name) for name in names if name.casefold().endswith(suffix)}
-        for suffix in (ELEMENTS, YAML)
-    )
-    complete = {*elements.values()} & {*yaml.values()}
-    parts = {name for name, stem in elements.items() if stem in complete}
-    return parts | {n for n, stem in yaml.items() if stem not in complete and not is_tensor(n)}
 
 
 def get_unit_keys(shape: Sequence[int], types: Sequence[str | None]) -> tuple[str, ...]:
