@@ -339,12 +339,12 @@ def to_jsonl(
                 f"dim={dim!r}{hint} has no labels, expected one of {[*dims]} of {name!r}, whose "
                 f"labels become the ids of documents; {step}"
             )
-    file = build_target(location, 0, overwrite=is_overwriting(mode)).begin()
+    file = build_target(location, 0, overwrite=is_overwriting(mode))
+    file.create()
     try:
         with fsspec.open(file.path, "wb", compression=compression) as lines:
             lines.writelines(format_feed(tensors, dim, prefix, form, operation, progress))
         file.complete(())
         file.publish()
-    except BaseException:
+    finally:
         file.discard()
-        raise

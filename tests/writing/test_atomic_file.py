@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from dask.delayed import Delayed
 
 from tests.opening import open_lazily
 from xr_tensorfmt import SourceChangedError, to_file
-from xr_tensorfmt.writing import atomic_file
 from xr_tensorfmt.writing.atomic_file import AtomicFile, build_atomic_file
 from xr_tensorfmt.writing.file_plan import Piece
 
@@ -456,7 +455,8 @@ def test_concurrent_writers_do_not_mix(tmp_path: Path) -> None:
 
 def test_header_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "a")
-    atomic_file = build_atomic_file(path, 100, overwrite=True).begin()
+    atomic_file = build_atomic_file(path, 100, overwrite=True)
+    atomic_file.create()
     log = []
     write, sync = os.pwrite, os.fsync
     monkeypatch.setattr(
@@ -464,8 +464,7 @@ def test_header_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )
     monkeypatch.setattr(os, "fsync", lambda file: (log.append("sync"), sync(file))[1])
     atomic_file.complete([Piece(0, b"head"), Piece(50, b"mid"), Piece(90, b"end")])
-    with atomic_file.lock():
-        atomic_file.publish()
+    atomic_file.publish()
     assert log == [90, 50, 0, "sync", "sync"]
     assert Path(path).read_bytes() == b"head" + bytes(46) + b"mid" + bytes(37) + b"end" + bytes(7)
 
@@ -473,7 +472,7 @@ def test_header_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_file_that_is_complete_is_not_discarded(tmp_path: Path) -> None:
     atomic_file = build_atomic_file(str(tmp_path / "a"), 4, overwrite=True)
     assert not atomic_file.discard()
-    atomic_file = atomic_file.begin()
+    atomic_file.create()
     atomic_file.complete([Piece(0, b"head")])
     atomic_file.publish()
     assert not atomic_file.discard()
@@ -495,18 +494,23 @@ def test_errors_of_system_name_file_that_is_written(tmp_path: Path) -> None:
 def test_parts_of_two_unfinished_files_do_not_become_one(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     to_file(make_dataset(), path, "mag")
-    task = to_file(make_dataset(2, chunks=1), path, "mag", compute=False)
-    graph = dict(task.dask)
+    graph = dict(to_file(make_dataset(2, chunks=1), path, "mag", compute=False).dask)
+    (finish,) = (key for key in graph if str(key).startswith("finish-"))
     blocks = [key for key in graph if key[0].startswith("write-")]
     assert len(blocks) == 4
-    # As on a cluster that lost the result of the first file, but not of its block.
-    graph["lost"] = (build_atomic_file(str(path), 8192, overwrite=True).begin,)
-    graph[blocks[0]] = (*graph[blocks[0]][:-1], "lost")
-    with pytest.raises(OSError, match=r"a worker was lost .* again; the target is") as caught:
-        dask.get(graph, task.key)
+    # As on a cluster whose workers do not share the directory, or that lost one after the end.
+    dask.get(graph, blocks[0])
+    for name in list_leftovers(tmp_path):
+        (tmp_path / name).unlink()
+    marks = [dask.get(graph, block) for block in blocks]
+    assert len(set(marks)) == 1
+    graph[blocks[0]] = bytes(16)
+    with pytest.raises(OSError, match=r"do not share .* compute it again") as caught:
+        dask.get(graph, finish)
     assert caught.value.errno == errno.ESTALE
     assert caught.value.filename == str(path)
     xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
+    assert os.listdir(tmp_path) == ["a.mag"]
 
 
 def test_one_task_computed_by_many_threads_at_once_gives_whole_files(tmp_path: Path) -> None:
@@ -542,7 +546,8 @@ def test_one_task_computed_by_many_threads_at_once_gives_whole_files(tmp_path: P
 def test_complete_file_appears_when_it_is_published(tmp_path: Path) -> None:
     target = tmp_path / "a"
     target.write_bytes(b"old")
-    atomic_file = build_atomic_file(str(target), 6, overwrite=True).begin()
+    atomic_file = build_atomic_file(str(target), 6, overwrite=True)
+    atomic_file.create()
     atomic_file.complete([Piece(0, b"new"), Piece(3, b"er!")])
     assert target.read_bytes() == b"old"
     atomic_file.publish()
@@ -564,66 +569,9 @@ def test_interrupt_in_system_call_leaves_no_file(
     assert os.listdir(tmp_path) == []
 
 
-def wait_for_removals() -> None:
-    for thread in threading.enumerate():
-        if thread.name == atomic_file.REMOVAL:
-            thread.join()
-
-
-@pytest.mark.parametrize("name", ["a.tens", "a.yaml"])
-def test_large_previous_file_is_removed_by_a_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setattr(atomic_file, "LARGE_BYTES", 1 << 20)
-    large = xr.Dataset({"a": (("x", "y"), np.zeros((512, 1024)))})
-    to_file(large, tmp_path / name)
-    names = sorted(os.listdir(tmp_path))
-    is_released, unlink, usage = threading.Event(), os.unlink, shutil.disk_usage
-
-    def wait_and_unlink(path: str) -> None:
-        assert os.path.getsize(path) < 1 << 20 or is_released.wait(30)
-        unlink(path)
-
-    def list_and_read_usage(directory: str) -> Any:
-        assert previous.isdisjoint(list_leftovers(tmp_path))
-        return usage(directory)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "unlink", wait_and_unlink)
-        to_file(large + 1, tmp_path / name)
-        assert open_lazily(tmp_path / name).a[0, 0] == 1
-        previous = set(list_leftovers(tmp_path))
-        assert len(previous) == 1
-        threading.Timer(0.01, is_released.set).start()
-        patch.setattr(shutil, "disk_usage", list_and_read_usage)
-        to_file(large + 2, tmp_path / name)
-    assert open_lazily(tmp_path / name).a[0, 0] == 2
-    wait_for_removals()
-    assert sorted(os.listdir(tmp_path)) == names
-
-
-@pytest.mark.parametrize("call", ["link", "replace", "Thread"])
-def test_failure_while_a_large_file_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    monkeypatch.setattr(atomic_file, "LARGE_BYTES", 1 << 20)
-    large = xr.Dataset({"a": ("x", np.zeros(1 << 18, "f4"))})
-    to_file(large, tmp_path / "a.mag")
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise RuntimeError if call == "Thread" else OSError(errno.EPERM, "not permitted")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading if call == "Thread" else os, call, fail)
-        with pytest.raises(OSError, match="unchanged") if call == "replace" else nullcontext():
-            to_file(large + 1, tmp_path / "a.mag")
-    assert open_lazily(tmp_path / "a.mag").a[0] == (call != "replace")
-    wait_for_removals()
-    assert os.listdir(tmp_path) == ["a.mag"]
-
-
 def test_complete_file_can_still_be_discarded(tmp_path: Path) -> None:
-    atomic_file = build_atomic_file(str(tmp_path / "a"), 3, overwrite=False).begin()
+    atomic_file = build_atomic_file(str(tmp_path / "a"), 3, overwrite=False)
+    atomic_file.create()
     atomic_file.complete([Piece(0, b"new")])
     assert atomic_file.discard()
     assert os.listdir(tmp_path) == []

@@ -29,8 +29,9 @@ from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import InMemory, Transposed, file_order
 from xr_tensorfmt.sources.memory import Memory
-from xr_tensorfmt.writing import atomic_file, graph
-from xr_tensorfmt.writing.block_grids import (
+from xr_tensorfmt.writing import atomic_file
+from xr_tensorfmt.writing import blocks as graph
+from xr_tensorfmt.writing.blocks import (
     MAX_MERGED_BYTES,
     MIN_RUN_BYTES,
     choose_tile,

@@ -30,10 +30,9 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.formats.vespa.scan import Window
 from xr_tensorfmt.sources.memory import Memory
-from xr_tensorfmt.writing.block_grids import divide_variables
+from xr_tensorfmt.writing.blocks import divide_variables, plan_tasks
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import PlannedVariable
-from xr_tensorfmt.writing.graph import plan_tasks
 from xr_tensorfmt.writing.region import MutableFile
 
 

@@ -30,7 +30,7 @@ from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location, exists
 from xr_tensorfmt.sources.memory import Memory
-from xr_tensorfmt.writing.atomic_file import build_atomic_file, check_writable, publish
+from xr_tensorfmt.writing.atomic_file import build_atomic_file, check_writable
 
 OpenedData = xr.Dataset | xr.DataTree
 
@@ -174,14 +174,14 @@ def _write_netcdf(
     """Write a temporary file, and rename it when it is complete."""
     groups = [data] if isinstance(data, xr.Dataset) else data.to_dict().values()
     is_complex = any(v.dtype.kind == "c" for ds in groups for v in ds.variables.values())
-    file = build_atomic_file(path, 0, overwrite=replace).begin()
+    file = build_atomic_file(path, 0, overwrite=replace)
+    file.create()
     try:
         data.to_netcdf(file.path, engine="h5netcdf" if is_complex else None, encoding=encoding)
         file.complete(())
-        publish([file])
-    except BaseException:
+        file.publish()
+    finally:
         file.discard()
-        raise
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,42 +1,36 @@
-"""Atomic writing of local files: a complete file, or set of files, replaces the target whole."""
+"""Atomic writing of local files: an unfinished file replaces its target when it is complete."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import stat
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from errno import EACCES, EEXIST, EINVAL, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM, EROFS
-from secrets import token_hex
-from typing import Self
+from secrets import token_bytes, token_hex
+from typing import Self, TypeVar
 
 from xr_tensorfmt.core.layout import EncodedBatch
 from xr_tensorfmt.writing.file_plan import Piece
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
+Result = TypeVar("Result")
 
 UNCHANGED = "the target is unchanged"
-INCOMPLETE = "some of its files were replaced, so it cannot be read until it is written again"
+REPLACED = "but the new file is in place"
+UNKNOWN = "it is unknown whether the new file is in place"
+
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL
+_MAX_NAME_BYTES = 255
+_MARK_BYTES = 16
+# Windows reports EINVAL if a file system has no hard links, such as exFAT.
+_NO_HARD_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP, EINVAL)
 
 
 def build_exists_error(path: str) -> FileExistsError:
     """Return the error for a file that must not be overwritten."""
     return FileExistsError(f"{path} exists already; pass mode='w' to replace it")
-
-
-_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL
-_MAX_NAME_BYTES = 255
-LARGE_BYTES = 16 << 20
-REMOVAL = "xr_tensorfmt removes a replaced file"
-# Windows reports EINVAL if a file system has no hard links, such as exFAT.
-_NO_HARD_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP, EINVAL)
 
 
 @contextmanager
@@ -79,14 +73,13 @@ def check_writable(path: str) -> None:
         raise PermissionError(EACCES, reason, path)
 
 
-def write_batches(path: str, batches: Iterator[EncodedBatch]) -> None:
-    """Write bytes at their offsets into an existing file."""
-    with open_descriptor(path) as descriptor:
-        for extents, data in batches:
-            buffer = data.data
-            for start, length in zip(extents.starts, extents.lengths, strict=True):
-                write_at(descriptor, buffer[:length], start)
-                buffer = buffer[length:]
+def write_batches(descriptor: int, batches: Iterator[EncodedBatch]) -> None:
+    """Write bytes at their offsets."""
+    for extents, data in batches:
+        buffer = data.data
+        for start, length in zip(extents.starts, extents.lengths, strict=True):
+            write_at(descriptor, buffer[:length], start)
+            buffer = buffer[length:]
 
 
 def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
@@ -106,36 +99,64 @@ def build_suffix() -> str:
     return f".{token_hex(6)}.part"
 
 
-def get_temporary_path(target: str) -> str:
+def get_temporary_path(target: str, suffix: str = "") -> str:
     """Return a path for a temporary file, in the directory of its target."""
     directory, name = os.path.split(target)
-    suffix = build_suffix()
+    suffix = suffix or build_suffix()
     space = _MAX_NAME_BYTES - len(suffix) - 1
     shortened = os.fsencode(name)[:space].decode(errors="ignore")
     return os.path.join(directory, f".{shortened}{suffix}")
 
 
-def _flush(descriptor: int) -> None:
-    with suppress(OSError):
-        os.fsync(descriptor)
+def identify(path: str) -> tuple[int, int] | None:
+    """Return what distinguishes a file from all others, or None if there is no file."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
-def remove(path: str, size: int = 0) -> None:
-    """Remove a file if it exists: a large one in a thread, because 64 MiB take about 10 ms."""
-    if size >= LARGE_BYTES:
-        with suppress(RuntimeError):  # the process is ending, or has too many threads
-            threading.Thread(target=remove, args=(path,), name=REMOVAL).start()
+def link_or_rename(path: str, target: str) -> None:
+    """Rename a file; raise FileExistsError if there is a target, without links as best effort."""
+    try:
+        os.link(path, target)
+    except OSError as error:
+        if error.errno not in (EEXIST, *_NO_HARD_LINKS):
+            raise
+        # NFS may repeat a request whose reply is lost, and report that the link exists.
+        if (existing := identify(target)) is not None:
+            if existing != identify(path):
+                raise build_exists_error(target) from None
+        else:  # without hard links, another program could create the target meanwhile
+            os.rename(path, target)
             return
+    remove(path)
+
+
+def remove(path: str) -> bool:
+    """Remove a file. Return False if it does not exist, or cannot be removed."""
     with suppress(OSError):
         os.unlink(path)
+        return True
+    return False
+
+
+def attempt(call: Callable[[], Result]) -> Result | None:
+    """Return the result of a call after a failure, or None if it fails twice, such as by Ctrl-C."""
+    for _ in range(2):
+        with suppress(BaseException):
+            return call()
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class AtomicFile:
-    """An unfinished file that replaces `target` when it is complete.
+    """An unfinished file at `path` that replaces `target` when it is complete.
 
     Its name is derived from `base` if it is uploaded, or else from the target. Only the owner can
-    read it if it is uploaded or the target exists.
+    read it if it is uploaded or the target exists. If `is_planned`, the first task that needs the
+    file creates it.
     """
 
     target: str
@@ -143,44 +164,75 @@ class AtomicFile:
     overwrite: bool
     path: str = ""
     base: str = ""
+    is_planned: bool = False
 
-    def begin(self) -> Self:
-        """Create an unfinished file; raise OSError if the disk has too little free space."""
-        for thread in threading.enumerate():
-            if thread.name == REMOVAL:
-                thread.join()  # The disk needs the space of replaced files.
-        file = replace(self, path=get_temporary_path(self.base or self.target))
-        try:
-            file.create()
-        except BaseException:  # Ctrl-C, too
-            file.discard()
-            raise
-        return file
+    def renew(self, *, is_planned: bool) -> Self:
+        """Draw another path."""
+        path = get_temporary_path(self.base or self.target)
+        return replace(self, path=path, is_planned=is_planned)
 
     def create(self) -> None:
-        """Create the unfinished file at `path`."""
+        """Create the unfinished file; raise OSError if the disk has too little free space."""
         mode = 0o600 if self.base or os.path.exists(self.target) else 0o666
-        with self.explain_errors(), open_descriptor(self.path, _CREATE, mode) as descriptor:
-            usage = shutil.disk_usage(os.path.dirname(self.path))
-            if usage.total and usage.free < self.size:
-                raise OSError(ENOSPC, f"{os.strerror(ENOSPC)} ({usage.free} bytes are free)")
-            os.ftruncate(descriptor, self.size)
+        try:
+            with self.explain_errors(), open_descriptor(self.path, _CREATE, mode) as descriptor:
+                self._check_free_space()
+                os.ftruncate(descriptor, self.size)
+        except BaseException:  # Ctrl-C, too
+            self.discard()
+            raise
 
-    def write(self, batches: Iterator[EncodedBatch]) -> None:
-        """Write bytes at their offsets. Threads and processes may do so concurrently."""
+    def _check_free_space(self) -> None:
+        usage = shutil.disk_usage(os.path.dirname(self.path))
+        if usage.total and usage.free < self.size:
+            raise OSError(ENOSPC, f"{os.strerror(ENOSPC)} ({usage.free} bytes are free)")
+
+    def _ensure(self) -> None:
+        """Create a planned file with a mark after its values, unless another task has done so."""
+        if not self.is_planned or os.path.exists(self.path):
+            return
+        draft = self.renew(is_planned=False)
+        draft.create()
+        try:
+            with open_descriptor(draft.path) as descriptor:
+                write_at(descriptor, memoryview(token_bytes(_MARK_BYTES)), self.size)
+            with suppress(FileExistsError):
+                link_or_rename(draft.path, self.path)
+        finally:
+            draft.discard()
+
+    def read_mark(self) -> bytes:
+        """Return the mark of a planned file, which changes if the file is created again."""
+        with suppress(FileNotFoundError), open_descriptor(self.path) as descriptor:
+            return self._read_mark(descriptor)
+        return b""
+
+    def _read_mark(self, descriptor: int) -> bytes:
+        os.lseek(descriptor, self.size, os.SEEK_SET)
+        return os.read(descriptor, _MARK_BYTES)
+
+    def write(self, batches: Iterator[EncodedBatch]) -> bytes:
+        """Write bytes at their offsets, in any process. Return the mark of the file."""
         with self.explain_errors():
-            write_batches(self.path, batches)
+            self._ensure()
+            with open_descriptor(self.path) as descriptor:
+                write_batches(descriptor, batches)
+                return self._read_mark(descriptor)
 
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Write the pieces, and flush the file to the disk unless it is uploaded."""
-        with self.explain_errors(), open_descriptor(self.path) as descriptor:
-            for piece in reversed(pieces):  # the header last
-                write_at(descriptor, memoryview(piece.data), piece.offset)
-            if self.base:
-                return
-            os.fsync(descriptor)  # before the file is renamed, so it is never empty
-            with suppress(OSError):  # the target is new, or the file system has no modes
-                self._copy_permissions(os.stat(self.target))
+        with self.explain_errors():
+            self._ensure()
+            with open_descriptor(self.path) as descriptor:
+                if self.is_planned:
+                    os.ftruncate(descriptor, self.size)
+                for piece in reversed(pieces):  # the header last
+                    write_at(descriptor, memoryview(piece.data), piece.offset)
+                if self.base:
+                    return
+                os.fsync(descriptor)  # before the file is renamed, so it is never empty
+                with suppress(OSError):  # the target is new, or the file system has no modes
+                    self._copy_permissions(os.stat(self.target))
 
     def _copy_permissions(self, status: os.stat_result) -> None:
         """Copy mode and group. Without the group, its rights are those of all others."""
@@ -191,59 +243,35 @@ class AtomicFile:
             mode &= ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
         os.chmod(self.path, mode)
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Let other writers in the directory wait, then flush names to the disk (best effort)."""
-        directory = os.path.dirname(self.target)
-        with ExitStack() as stack:
-            with suppress(OSError):  # a URL, or the system cannot open or lock directories
-                descriptor = stack.enter_context(open_descriptor(directory, os.O_RDONLY))
-                stack.callback(_flush, descriptor)
-                if fcntl is not None:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
+    def move(self) -> None:
+        """Rename the complete file to the target itself, not to the target of a link."""
+        if self.overwrite:
+            os.replace(self.path, self.target)
+        else:
+            link_or_rename(self.path, self.target)
 
     def publish(self) -> None:
-        """Rename the complete file to the target."""
-        if self.overwrite:
-            self._replace()
-            return
+        """Let the complete file appear, and flush its name to the disk (best effort)."""
         try:
-            os.link(self.path, self.target)
-        except OSError as error:
-            if error.errno not in (EEXIST, *_NO_HARD_LINKS):
-                raise
-            # Without hard links, another program could create the target between these calls.
-            if os.path.lexists(self.target):
-                raise build_exists_error(self.target) from None
-            os.rename(self.path, self.target)
-        else:
-            self.discard()
+            new = identify(self.path)
+            self.move()
+        except BaseException as error:
+            is_new = attempt(lambda: new is not None and identify(self.target) == new)
+            self.fail(error, UNKNOWN if is_new is None else REPLACED if is_new else UNCHANGED)
+            raise
+        self.flush_names()
 
-    def _replace(self) -> None:
-        """Rename to the target. A large previous file keeps a name until a thread removes it."""
-        if self.size < LARGE_BYTES:
-            os.replace(self.path, self.target)
-            return
-        previous = get_temporary_path(self.target)
-        try:
-            with suppress(OSError):  # there is none, or the file system has no hard links
-                os.link(self.target, previous)
-            os.replace(self.path, self.target)
-        finally:
-            remove(previous, self.size)
+    def flush_names(self) -> None:
+        """Flush the names in the directory to the disk."""
+        with (
+            suppress(OSError),
+            open_descriptor(os.path.dirname(self.target), os.O_RDONLY) as folder,
+        ):
+            os.fsync(folder)
 
     def discard(self) -> bool:
         """Remove the unfinished file; return False if it does not exist or was renamed."""
-        try:
-            os.unlink(self.path)
-        except OSError:
-            return False
-        return True
-
-    def plan_replacement(self, siblings: Sequence[Replacement] | None = None) -> Replacement:
-        """Plan to replace one of a set of files; `siblings` are the others if it is the index."""
-        return Replacement(self, get_temporary_path(self.target))
+        return remove(self.path)
 
     @contextmanager
     def explain_errors(self) -> Iterator[None]:
@@ -256,6 +284,13 @@ class AtomicFile:
                 raise
             raise explained from error
 
+    def fail(self, error: BaseException, outcome: str) -> None:
+        """Raise an OSError with what is in place, or add this as a note to another error."""
+        if isinstance(error, OSError) and (explained := self.explain(error, outcome)) is not error:
+            raise explained from error
+        said = "the write failed" if outcome == REPLACED else f"{self.target} was not written"
+        error.add_note(f"{said}; {outcome}.")
+
     def explain(self, error: OSError, outcome: str) -> OSError:
         """Return the error with the target, and what has become of it."""
         if error.errno is None:
@@ -266,81 +301,6 @@ class AtomicFile:
             hint = "write to a directory that all workers share"
             reason = f"this process cannot find the unfinished file {error.filename}; {hint}"
         return OSError(error.errno, f"{reason}; {outcome}", self.target)
-
-
-class Replacement:
-    """The replacement of a file in a set of files, which can be undone."""
-
-    def __init__(self, file: AtomicFile, kept: str) -> None:
-        self.file, self._kept = file, kept
-
-    def set_aside(self) -> None:
-        """Rename the previous file if there is one."""
-        if self.file.overwrite:
-            with suppress(FileNotFoundError):
-                os.rename(self.file.target, self._kept)
-        elif os.path.lexists(self.file.target):
-            raise build_exists_error(self.file.target)
-
-    def publish(self) -> None:
-        """Let the new file appear."""
-        self.file.publish()
-
-    def undo(self, *, is_complete: bool) -> None:
-        """Restore the previous file, or remove the new one; an index only with all siblings."""
-        if not is_complete:
-            return
-        with suppress(FileNotFoundError):
-            os.replace(self._kept, self.file.target)
-            return
-        with suppress(FileNotFoundError):
-            try:
-                is_published = os.path.samefile(self.file.path, self.file.target)  # a hard link
-            except FileNotFoundError:
-                is_published = not os.path.lexists(self.file.path)
-            if is_published:
-                os.unlink(self.file.target)
-
-    def forget(self) -> None:
-        """Remove the previous file."""
-        remove(self._kept, self.file.size)
-
-
-def publish(files: Sequence[AtomicFile]) -> None:
-    """Let complete files appear, the last one as their index. If one fails, restore the others."""
-    *others, last = files
-    if not others:
-        with last.explain_errors():
-            last.publish()
-        return
-    siblings = [file.plan_replacement() for file in others]
-    index = last.plan_replacement(siblings)
-    begun: list[Replacement] = []
-    try:
-        for replacement in (index, *siblings):
-            begun.append(replacement)  # before, because Ctrl-C may end the next line
-            replacement.set_aside()
-        for replacement in (*siblings, index):
-            replacement.publish()
-    except BaseException as error:
-        outcome = _undo(begun)
-        if isinstance(error, OSError) and (explained := last.explain(error, outcome)) is not error:
-            raise explained from error
-        error.add_note(f"{last.target} was not written; {outcome}.")
-        raise
-    for replacement in begun:
-        replacement.forget()
-
-
-def _undo(begun: Sequence[Replacement]) -> str:
-    """Restore the previous files, the index last. Return the state of the target."""
-    is_restored = True
-    for replacement in reversed(begun):
-        try:
-            replacement.undo(is_complete=is_restored)
-        except OSError:
-            is_restored = False
-    return UNCHANGED if is_restored else INCOMPLETE
 
 
 def build_atomic_file(path: str, size: int, *, overwrite: bool) -> AtomicFile:
@@ -357,4 +317,5 @@ def build_atomic_file(path: str, size: int, *, overwrite: bool) -> AtomicFile:
     if not overwrite and os.path.lexists(target):
         raise build_exists_error(target)
     check_writable(target)
-    return AtomicFile(target=target, size=size, overwrite=overwrite)
+    file = AtomicFile(target=target, size=size, overwrite=overwrite)
+    return file.renew(is_planned=False)

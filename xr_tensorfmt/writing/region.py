@@ -32,11 +32,10 @@ from xr_tensorfmt.errors import SourceChangedError, did_you_mean, shorten
 from xr_tensorfmt.sources.local import LocalFile, find_mapped_file
 from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.writing.atomic_file import check_writable, open_descriptor, write_batches
-from xr_tensorfmt.writing.block_grids import divide_variables
+from xr_tensorfmt.writing.blocks import divide_variables, keep_values, plan_tasks, write_blocks
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import format_dtype, is_numeric
 from xr_tensorfmt.writing.file_plan import PlannedVariable
-from xr_tensorfmt.writing.graph import plan_tasks, write_blocks
 
 Region = Mapping[Any, Any] | Literal["auto"]
 """A slice, positions, labels or "auto" by dimension."""
@@ -110,12 +109,7 @@ class ExistingFile:
     header: Located
     checksum: bytes
 
-    @property
-    def target(self) -> str:
-        """Path of the file, because there is no temporary file."""
-        return self.path
-
-    def write(self, batches: Iterator[EncodedBatch]) -> None:
+    def write(self, batches: Iterator[EncodedBatch]) -> bytes:
         """Write bytes at their offsets. Raise SourceChangedError if the header has changed."""
         is_same = _get_identity(self.path) == self.identity
         if not is_same or _compute_checksum(self.header) != self.checksum:
@@ -126,10 +120,12 @@ class ExistingFile:
                 expected="the file whose header was read",
                 hint="call the writer again",
             )
-        write_batches(self.path, batches)
+        with open_descriptor(self.path) as descriptor:
+            write_batches(descriptor, batches)
+        return b""
 
 
-def _flush(files: Sequence[ExistingFile]) -> None:
+def _flush(files: Sequence[ExistingFile], _marks: Sequence[bytes] = ()) -> None:
     """Wait until the disk has all bytes."""
     for file in files:
         with open_descriptor(file.path) as descriptor:
@@ -180,7 +176,8 @@ def write_region(
         _check_overlap(checked, path)
     _check_coordinates(checked, source, tensors, positions)
     files = [ExistingFile(path, _get_identity(path), header, checksum) for path in planned]
-    pairs = list(zip(files, map(divide_variables, planned.values()), strict=True))
+    kept = [items if compute else keep_values(items) for items in planned.values()]
+    pairs = list(zip(files, map(divide_variables, kept), strict=True))
     if not compute:
         return plan_tasks(pairs, _flush)
     write_blocks(pairs)

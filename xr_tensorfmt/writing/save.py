@@ -6,8 +6,9 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass, replace
+from errno import ESTALE
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -20,11 +21,16 @@ from xr_tensorfmt.core.layout import UnrepresentableValueError
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, redact
 from xr_tensorfmt.sources import ARCHIVES, get_path, is_remote
 from xr_tensorfmt.sources.locations import Location, locate
-from xr_tensorfmt.writing.atomic_file import UNCHANGED, AtomicFile, build_atomic_file, publish
-from xr_tensorfmt.writing.block_grids import divide_variables
+from xr_tensorfmt.writing.atomic_file import UNCHANGED, AtomicFile, build_atomic_file
+from xr_tensorfmt.writing.blocks import divide_variables, keep_values, plan_tasks, write_blocks
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece
-from xr_tensorfmt.writing.graph import plan_tasks, write_blocks
-from xr_tensorfmt.writing.upload import Upload, UploadedFile
+from xr_tensorfmt.writing.publishing import Replacement, lock_set, publish_set
+from xr_tensorfmt.writing.upload import (
+    IndexReplacement,
+    ObjectReplacement,
+    Upload,
+    UploadedFile,
+)
 
 Mode = Literal["w", "w-", "x"]
 
@@ -70,6 +76,44 @@ def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any)
     return Location(name, _LOCAL, os.path.abspath(os.path.expanduser(name)))
 
 
+@dataclass(frozen=True)
+class _Files:
+    """The files of a plan, the index last, without the values: dask would compute its arrays."""
+
+    pieces: Sequence[Sequence[Piece]]
+    locations: Sequence[Location]
+    are_kept: Sequence[Callable[[bytes], bool] | None]
+    find_orphans: Callable[[bytes], Collection[str]] | None
+    conflicts: Sequence[str]
+
+    def finish(self, files: Sequence[AtomicFile], marks: Sequence[bytes] = ()) -> None:
+        """Complete and publish files, and remove orphaned sibling files."""
+        with ExitStack() as stack:
+            for file in files:
+                stack.callback(file.discard)
+            _check_marks(files, set(marks) - {b""})
+            for pieces, file in zip(self.pieces, files, strict=True):
+                file.complete(pieces)
+            self._publish(files)
+
+    def _publish(self, files: Sequence[AtomicFile]) -> None:
+        index = self.locations[-1]
+        is_set = index.is_local and (len(files) > 1 or self.find_orphans is not None)
+        with lock_set(index.path) if is_set else nullcontext():
+            orphans = _find_orphans(self.find_orphans, index)
+            _check_conflicts(self.conflicts, index)
+            publish(
+                [
+                    file
+                    for file, location, is_kept in zip(
+                        files, self.locations, self.are_kept, strict=True
+                    )
+                    if is_kept is None or not is_kept(_read_existing(location))
+                ]
+            )
+            _remove([index.sibling(name) for name in orphans])
+
+
 def save(
     plan: FilePlan | Sequence[FilePlan], location: Location, *, overwrite: bool, compute: bool
 ) -> Delayed | None:
@@ -79,8 +123,9 @@ def save(
         # Errors of the location come before any value is computed.
         build_target(location, 0, overwrite=overwrite)
         if not compute:
+            plans = [replace(item, variables=tuple(keep_values(item.variables))) for item in plans]
             # Hide the plan from dask, which would compute its arrays in memory.
-            later = partial(save, plan, location, overwrite=overwrite, compute=True)
+            later = partial(save, plans, location, overwrite=overwrite, compute=True)
             return delayed(later, pure=False)()  # type: ignore[no-any-return]
     for file_plan in plans[:-1]:
         with suppress(UnrepresentableValueError):
@@ -91,46 +136,70 @@ def save(
 def _save_planned(
     plan: FilePlan, location: Location, *, overwrite: bool, compute: bool
 ) -> Delayed | None:
-    """Write all files, then publish them one after the other and remove orphaned siblings."""
-    siblings = [(sibling, location.sibling(sibling.name)) for sibling in plan.siblings]
-    files = [
-        (sibling.file_plan, target)
-        for sibling, target in siblings
-        if sibling.is_kept is None or not sibling.is_kept(_read_existing(target))
-    ]
-    files.append((plan, location))
-    targets = [build_target(target, plan.size, overwrite=overwrite) for plan, target in files]
+    """Write all files, then publish them one after the other."""
     _find_orphans(plan.find_orphans, location)  # raises if the file must not be replaced
-    _check_conflicts(plan, location)
-    grids = [divide_variables(plan.variables) for plan, _ in files]
-    # Pass no plan to a task, because dask would compute its arrays.
-    finish = partial(_finish, [plan.pieces for plan, _ in files], plan.find_orphans, location)
+    _check_conflicts(plan.conflicts, location)
+    plans = [*(sibling.file_plan for sibling in plan.siblings), plan]
+    locations = [*(location.sibling(sibling.name) for sibling in plan.siblings), location]
+    are_kept = [*(sibling.is_kept for sibling in plan.siblings), None]
+    targets: list[AtomicFile] = []
+    for file_plan, target, is_kept in zip(plans, locations, are_kept, strict=True):
+        # What is kept now may be missing later.
+        is_new = is_kept is None or not is_kept(_read_existing(target))
+        targets.append(build_target(target, file_plan.size, overwrite=overwrite or not is_new))
+    variables = [item.variables if compute else keep_values(item.variables) for item in plans]
+    pairs = list(zip(targets, map(divide_variables, variables), strict=True))
+    pieces = [item.pieces for item in plans]
+    files = _Files(pieces, locations, are_kept, plan.find_orphans, plan.conflicts)
     if not compute:
-        begins = [target.begin for target in targets]
-        return plan_tasks(list(zip(begins, grids, strict=True)), finish)
-    begun: list[AtomicFile] = []
+        return plan_tasks(pairs, files.finish)
     try:
-        # A task that begins a file could still run after another task has failed.
-        begun += (target.begin() for target in targets)
-        write_blocks(list(zip(begun, grids, strict=True)))
-        # Ctrl-C interrupts this thread, but not the threads of dask.
-        finish(begun)
+        # A task that creates a file could still run after another task has failed.
+        for file in targets:
+            file.create()
+        write_blocks(pairs)
     except BaseException as error:
-        discarded = [file.discard() for file in begun]
-        if begun and all(discarded):
-            error.add_note(f"{targets[-1].target} was not written; {UNCHANGED}.")
+        for file in targets:
+            file.discard()
+        error.add_note(f"{targets[-1].target} was not written; {UNCHANGED}.")
         raise
+    # Ctrl-C interrupts this thread, but not the threads of dask.
+    files.finish(targets)
     return None
 
 
-def _check_conflicts(plan: FilePlan, location: Location) -> None:
+def _check_conflicts(names: Sequence[str], location: Location) -> None:
     """Raise FileExistsError if a sibling has another form of the data."""
-    for conflict in (location.sibling(name) for name in plan.conflicts):
+    for conflict in map(location.sibling, names):
         if _read_existing(conflict):
             raise FileExistsError(
                 f"{location.name} was not written, because {conflict.name} is another form of the "
                 "same data and programs may read either; remove it first, or write elsewhere"
             )
+
+
+def _check_marks(files: Sequence[AtomicFile], marks: set[bytes]) -> None:
+    """Raise OSError if blocks were written to other unfinished files."""
+    if marks and not marks <= {file.read_mark() for file in files}:
+        reason = (
+            "some blocks are in another unfinished file, because workers do not share the "
+            f"directory {os.path.dirname(files[-1].path)}, or a worker was lost after the file "
+            "was complete; compute it again"
+        )
+        raise OSError(ESTALE, reason, files[-1].target)
+
+
+def publish(files: Sequence[AtomicFile]) -> None:
+    """Let complete files appear, the last one as their index. If one fails, restore the others."""
+    *others, index = files
+    if not others:
+        index.publish()
+    elif isinstance(index, UploadedFile):
+        objects = [ObjectReplacement(file) for file in others if isinstance(file, UploadedFile)]
+        publish_set(IndexReplacement(index, objects), objects)
+    else:
+        publish_set(Replacement(index), [Replacement(file) for file in others])
+        index.flush_names()
 
 
 def _read_existing(location: Location) -> bytes:
@@ -150,33 +219,14 @@ def build_target(location: Location, size: int, *, overwrite: bool) -> AtomicFil
         return build_atomic_file(location.path, size, overwrite=overwrite)
     Upload(location, overwrite=overwrite).check()
     directory = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
-    return UploadedFile(
+    file = UploadedFile(
         target=location.name,
         size=size,
         overwrite=overwrite,
         location=location,
         base=os.path.join(os.path.abspath(directory), location.file_name),
     )
-
-
-def _finish(
-    pieces: Sequence[Sequence[Piece]],
-    find_orphans: Callable[[bytes], Collection[str]] | None,
-    location: Location,
-    files: Sequence[AtomicFile],
-) -> None:
-    """Complete and publish files, and remove orphaned sibling files."""
-    try:
-        for header, file in zip(pieces, files, strict=True):
-            file.complete(header)
-        with files[-1].lock():
-            orphans = _find_orphans(find_orphans, location)
-            publish(files)
-            _remove([location.sibling(name) for name in orphans])
-    except BaseException:
-        for file in files:
-            file.discard()
-        raise
+    return file.renew(is_planned=False)
 
 
 def _find_orphans(

@@ -9,8 +9,6 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from io import BytesIO
 from secrets import token_hex
 from time import monotonic
 from typing import Any
@@ -18,42 +16,34 @@ from typing import Any
 from fsspec import AbstractFileSystem
 from fsspec.callbacks import Callback
 
-from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.header import UNFINISHED_MARK
 from xr_tensorfmt.sources import ARCHIVES
 from xr_tensorfmt.sources.fsspec_store import get_packages
 from xr_tensorfmt.sources.locations import Location, exists, is_cache
 from xr_tensorfmt.sources.remote import check_times
 from xr_tensorfmt.sources.requests import Version
-from xr_tensorfmt.sources.threads import run_all, start_in_thread, wait_for_result
+from xr_tensorfmt.sources.threads import start_in_thread, wait_for_result
 from xr_tensorfmt.writing.atomic_file import (
     UNCHANGED,
     AtomicFile,
-    Replacement,
     build_exists_error,
     build_suffix,
-    remove,
 )
+from xr_tensorfmt.writing.publishing import Replacement
 
 _logger = logging.getLogger(__name__)
 
 # Packages whose `put_file` creates the object after it has uploaded all bytes.
 _ATOMIC_PACKAGES = {"s3fs", "gcsfs", "adlfs", "obstore"}
 
-# Bytes of a part of an upload to S3, and its limit on the parts of an object. The parts that are
-# sent concurrently, ten by default, are in memory.
-PART_SIZE, MAX_PARTS = 8 << 20, 10_000
-
 # Seconds that an upload may take without progress, and its end after a failure.
 MAX_STALL, CLEANUP_TIMEOUT = 300.0, 5.0
 
+# Bytes at both ends of a file to compare with an object after a failure.
+_COMPARED_BYTES = 1 << 20
+
 _UNCHANGED = f"; {UNCHANGED}"
 _UNCERTAIN = f"{_UNCHANGED} unless the upload was complete"
-
-
-def get_part_size(size: int) -> int:
-    """Return the size of the parts of an upload to S3."""
-    return max(PART_SIZE, ceil_div(size, MAX_PARTS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,15 +53,8 @@ class UploadedFile(AtomicFile):
     location: Location
 
     def publish(self) -> None:
-        """Upload the file, and remove it."""
-        try:
-            Upload(self.location, overwrite=self.overwrite).upload(self.path)
-        finally:
-            remove(self.path, self.size)
-
-    def plan_replacement(self, siblings: Sequence[Replacement] | None = None) -> ObjectReplacement:
-        """Plan to replace one of a set of objects; `siblings` are the others if it is the index."""
-        return ObjectReplacement(self) if siblings is None else IndexReplacement(self, siblings)
+        """Upload the file."""
+        Upload(self.location, overwrite=self.overwrite).upload(self.path)
 
     def explain(self, error: OSError, outcome: str) -> OSError:
         """Return the error with the local directory, if the error comes from there."""
@@ -160,10 +143,7 @@ class Upload:
         if "obstore" in self._packages:
             self._check_absent()  # it ignores `mode`
         try:
-            if "s3fs" in self._packages and os.path.getsize(path) >= 2 * PART_SIZE:
-                self._put_parts(path, progress)
-            else:
-                self._fs.put_file(path, self._path, callback=progress, **options)
+            self._fs.put_file(path, self._path, callback=progress, **options)
         except NotImplementedError:
             raise self._build_read_only_error() from None
         except FileExistsError:
@@ -173,33 +153,6 @@ class Upload:
             progress.call()
             self._move()
         self._fs.invalidate_cache(self._target)
-
-    def _put_parts(self, path: str, progress: _Progress) -> None:
-        """Upload a file to S3 in concurrent parts. Unlike s3fs, abort if the last one stalls."""
-        bucket, key, _ = self._fs.split_path(self._path)
-        target = {"Bucket": bucket, "Key": key}
-        target["UploadId"] = self._fs.call_s3("create_multipart_upload", **target)["UploadId"]
-        size = os.path.getsize(path)
-        length = get_part_size(size)
-        parts = [{"PartNumber": number + 1} for number in range(ceil_div(size, length))]
-
-        def send(part: dict[str, Any]) -> None:
-            with open(path, "rb") as file:
-                file.seek((part["PartNumber"] - 1) * length)
-                body = BytesIO(file.read(length))  # bytes would be copied in the event loop
-            part["ETag"] = self._fs.call_s3("upload_part", Body=body, **target, **part)["ETag"]
-            progress.call()
-
-        try:
-            start = partial(start_in_thread, send)
-            run_all(start, parts, self._fs.max_concurrency, progress.check)
-            options: dict[str, Any] = {} if self._overwrite else {"IfNoneMatch": "*"}
-            options["MultipartUpload"] = {"Parts": parts}
-            self._fs.call_s3("complete_multipart_upload", **target, **options)
-        except BaseException:
-            with suppress(Exception):  # libraries do not share a base class
-                self._fs.call_s3("abort_multipart_upload", **target)
-            raise
 
     def _move(self) -> None:
         """Rename the temporary object. The `mv` of most file systems would take patterns."""
@@ -222,13 +175,14 @@ class Upload:
 
 
 class ObjectReplacement(Replacement):
-    """The replacement of an object in a set of objects."""
+    """The replacement of an object of a set: a store cannot keep the previous object."""
 
     def __init__(self, file: UploadedFile) -> None:
-        super().__init__(file, "")
+        super().__init__(file)
+        self.kept = ""
+        self.version: Version | None = None
+        self._was_uploaded = False
         self._location = file.location.renew_after_fork()
-        self._previous: Version | None = None
-        self._is_prepared = self._was_uploaded = False
 
     def request(self, method: str, *arguments: Any) -> Any:
         """Call a method of the file system for the object."""
@@ -243,61 +197,93 @@ class ObjectReplacement(Replacement):
         except FileNotFoundError:
             return None
 
-    def set_aside(self) -> None:
-        """Remember the version, because a store cannot keep the previous object."""
-        self._previous = self.find_version()
-        self._is_prepared = True
+    def prepare(self) -> None:
+        """Remember the version."""
+        self.version = self.find_version()
+        if self.version is not None and not self.file.overwrite:
+            raise build_exists_error(self.file.target)
+        self.is_prepared = True
 
-    def publish(self) -> None:
+    def install(self) -> None:
         """Upload the object."""
-        super().publish()
+        self.file.publish()
         self._was_uploaded = True
 
-    def undo(self, *, is_complete: bool) -> None:
+    def is_installed(self) -> bool:
+        """Return whether the object has the size of the new file, and its first and last bytes."""
+        size = os.path.getsize(self.file.path)
+        version = self.find_version()
+        if version is None or version.size not in (None, size):
+            return False
+        with open(self.file.path, "rb") as file:
+            for start in {0, max(0, size - _COMPARED_BYTES)}:
+                file.seek(start)
+                stop = min(size, start + _COMPARED_BYTES)
+                if bytes(self.request("cat_file", start, stop)) != file.read(stop - start):
+                    return False
+        return True
+
+    def withdraw(self) -> None:
+        """Remove the object if this writer has uploaded it."""
+        if self.is_installed():
+            self.request("rm_file")
+
+    def restore(self) -> None:
         """Remove a new object; raise OSError if a previous one was replaced."""
-        version = self.find_version() if self._is_prepared else None
-        if version == self._previous and not (version and self._was_uploaded):
+        version = self.find_version() if self.is_prepared else self.version
+        if version == self.version and not (version and self._was_uploaded):
             return
-        if self._previous or not (self._was_uploaded or self.file.overwrite):
-            raise FileExistsError(f"{self._location.name} was replaced")
-        self.request("rm_file")
+        if self.version is None:
+            self.withdraw()
+            version = self.find_version()
+        if self.version is not None or version is not None:
+            raise FileExistsError(f"{self.file.target} was replaced")
+
+    def forget(self) -> None:
+        """Do nothing: no previous object is kept."""
 
 
 class IndexReplacement(ObjectReplacement):
     """The replacement of an index. A mark of the writer is in its place meanwhile."""
 
-    def __init__(self, file: UploadedFile, siblings: Sequence[Replacement]) -> None:
+    def __init__(self, file: UploadedFile, siblings: Sequence[ObjectReplacement]) -> None:
         super().__init__(file)
-        self._siblings = [item for item in siblings if isinstance(item, ObjectReplacement)]
+        self._siblings = siblings
         self._content: bytes | None = None
         self._mark = UNFINISHED_MARK + f" {token_hex(8)}\n".encode()
 
-    def set_aside(self) -> None:
+    def prepare(self) -> None:
         """Put the mark in the place of the previous index."""
         if self.file.overwrite:
             self._content = self._read()
-            self._is_prepared = True
+            self.is_prepared = True
             self.request("pipe_file", self._mark)
+        else:
+            super().prepare()
 
-    def publish(self) -> None:
+    def install(self) -> None:
         """Upload the index unless another writer has changed the objects."""
         versions = [sibling.find_version() for sibling in self._siblings]
         is_alone = not self.file.overwrite or self._read() == self._mark
         if is_alone:
-            super().publish()
+            super().install()
             is_alone = versions == [sibling.find_version() for sibling in self._siblings]
         if not is_alone:
-            raise OSError(
-                errno.EBUSY, "another writer replaced some of its files meanwhile", self.file.target
-            )
+            reason = "another writer replaced some of its files meanwhile"
+            raise OSError(errno.EBUSY, reason, self.file.target)
 
-    def undo(self, *, is_complete: bool) -> None:
-        """Restore the previous index, or leave the mark."""
-        if not self._is_prepared:
-            return
-        if not is_complete:
+    def withdraw(self) -> None:
+        """Remove a new index. If there may be a previous one, leave the mark."""
+        if not self.file.overwrite:
+            super().withdraw()
+        elif self.is_prepared and self._read() not in (self._content, self._mark):
             self.request("pipe_file", self._mark)
-        elif self._content is None:
+
+    def restore(self) -> None:
+        """Restore the previous index."""
+        if not self.file.overwrite or not self.is_prepared:
+            return
+        if self._content is None:
             self.request("rm_file")
         elif self._read() != self._content:
             self.request("pipe_file", self._content)

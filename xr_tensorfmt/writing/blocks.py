@@ -1,16 +1,24 @@
-"""Blocks: parts of variables that are written independently."""
+"""Blocks: parts of variables that are written independently, by one task each or in batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product
 from math import isqrt, prod
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import dask.array
+import dask.local
+import dask.threaded
 import numpy as np
 from dask.array.core import normalize_chunks, slices_from_chunks
+from dask.array.optimization import optimize
+from dask.base import get_scheduler
+from dask.core import flatten
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
 from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, ceil_div
@@ -21,7 +29,9 @@ from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, WritableL
 from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.selection import Indices, Selection
 from xr_tensorfmt.core.views import Transposed, file_order
+from xr_tensorfmt.datasets.dask_tasks import TaskRef
 from xr_tensorfmt.datasets.lazy_array import drop_chunks, find_undecoded_tensor, get_lazy_data
+from xr_tensorfmt.writing.atomic_file import AtomicFile
 from xr_tensorfmt.writing.conversion import Conversion, check_dense
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 
@@ -288,3 +298,137 @@ def _find_tile(variable: Variable) -> tuple[int, ...] | None:
     if stored.shape != shape or axis == len(shape) - 1:
         return None
     return choose_tile(shape, axis, max(1, DEFAULT_CHUNK_BYTES // variable.dtype.itemsize))
+
+
+MAX_DIRECT_BYTES = 4 * DEFAULT_CHUNK_BYTES
+"""A scheduler takes longer than one thread to write fewer bytes."""
+
+
+class WriteTarget(Protocol):
+    """A file that several threads or processes write in any order."""
+
+    def write(self, batches: Iterator[EncodedBatch]) -> bytes:
+        """Write bytes at their offsets, and return the mark of the file if it has one."""
+
+
+File = TypeVar("File", bound=WriteTarget)
+Finish = Callable[[Sequence[Any], Sequence[bytes]], object]
+"""Finishes files, given the marks of the files that blocks were written to."""
+
+
+def keep_values(planned: Iterable[PlannedVariable]) -> list[PlannedVariable]:
+    """Copy values in memory, which may change before a delayed write is computed."""
+    return [
+        replace(item, variable=item.variable.copy(data=data.copy()))
+        if isinstance(data := get_lazy_data(item.variable), np.ndarray)
+        else item
+        for item in planned
+    ]
+
+
+def write_blocks(files: Sequence[tuple[WriteTarget, Sequence[Blocks]]]) -> None:
+    """Write all blocks. A cluster writes only dask arrays, this process the others."""
+    # Values in memory would fill the memory of the scheduler on their way to workers.
+    in_memory = [(file, [item for item in all_ if not item.is_chunked]) for file, all_ in files]
+    nbytes = sum(item.nbytes for _, items in in_memory for item in items)
+    if nbytes <= MAX_DIRECT_BYTES:
+        for file, items in in_memory:
+            for batch in _split_batches(items):
+                write_in_memory(batch, file)
+    else:
+        is_local = get_scheduler() in (None, dask.threaded.get, dask.local.get_sync)  # type: ignore[no-untyped-call]
+        options = {} if is_local else {"scheduler": "threads"}
+        plan_tasks(in_memory).compute(**options)  # type: ignore[no-untyped-call]
+    chunked = [(file, [item for item in all_ if item.is_chunked]) for file, all_ in files]
+    if any(items for _, items in chunked):
+        plan_tasks(chunked).compute()  # type: ignore[no-untyped-call]
+
+
+class DelayedWrite(Delayed):
+    """A write with another unfinished file in each computation. Computations may overlap."""
+
+    @property
+    def dask(self) -> HighLevelGraph:
+        """The tasks, whose files have new paths each time."""
+        graph = {
+            key: node.renew(is_planned=True) if isinstance(node, AtomicFile) else node
+            for key, node in super().dask.items()
+        }
+        return HighLevelGraph({self.key: graph}, {self.key: set()})
+
+
+def plan_tasks(
+    files: Sequence[tuple[File, Sequence[Blocks]]], finish: Finish | None = None
+) -> Delayed:
+    """Plan tasks that write all blocks, and one that finishes all files."""
+    token = uuid.uuid4().hex
+    graph: dict[Any, Any] = {}
+    arrays: list[Any] = []
+    tasks: list[Any] = []
+    file_keys = [f"file-{token}-{index}" for index in range(len(files))]
+    for key, (file, items) in zip(file_keys, files, strict=True):
+        graph[key] = file
+        tasks += [(write_in_memory, batch, key) for batch in _split_batches(items)]
+        for grid in items:
+            if isinstance(grid, BlockGrid) and grid.is_chunked:
+                # Send a large layout to each worker once, as a separate node.
+                grid_key = f"blocks-{key}-{len(arrays)}"
+                graph[grid_key] = replace(grid, variable=None)
+                arrays.append(grid.variable.data)
+                # distributed removes the tasks of a persisted array from the graph, and would then
+                # pass a plain key on as a value. A TaskRef stays a dependency.
+                values = map(TaskRef, flatten(arrays[-1].__dask_keys__()))  # type: ignore[no-untyped-call]
+                tasks += [(write_block, grid_key, *item, key) for item in enumerate(values)]
+    writes = {(f"write-{token}", number): task for number, task in enumerate(tasks)}
+    last = f"finish-{token}"
+    graph |= writes | {last: (_finish, finish, file_keys, list(writes))}
+    graph |= _optimize(arrays)
+    delayed_type = Delayed if finish is None else DelayedWrite
+    return delayed_type(last, HighLevelGraph({last: graph}, {last: set()}))  # type: ignore[no-untyped-call]
+
+
+def _optimize(arrays: Sequence[Any]) -> dict[Any, Any]:
+    """Return the tasks of dask arrays, optimized together to compute shared tasks once."""
+    graph: dict[Any, Any] = {}
+    for array in arrays:
+        if len(array.dask.layers) == 1:  # values in memory, for which dask takes quadratic time
+            graph |= array.dask
+    if computed := [array for array in arrays if len(array.dask.layers) > 1]:
+        merged = HighLevelGraph.merge(*(array.dask for array in computed))
+        keys = list(flatten([array.__dask_keys__() for array in computed]))  # type: ignore[no-untyped-call]
+        graph |= optimize(merged, keys)  # type: ignore[no-untyped-call]
+    return graph
+
+
+def write_block(grid: BlockGrid, block: int, values: Array, file: WriteTarget) -> bytes:
+    """Write a dask chunk."""
+    return file.write(grid.encode(block, values))
+
+
+def write_in_memory(batch: Sequence[tuple[Blocks, int]], file: WriteTarget) -> bytes:
+    """Read lazy blocks without keeping them in the variables, and write all blocks."""
+    # Read before, because errors of reading are not of writing.
+    values = [blocks.read(block) for blocks, block in batch]
+    pairs: Any = zip(batch, values, strict=True)
+    return file.write(chain.from_iterable(blocks.encode(block, v) for (blocks, block), v in pairs))
+
+
+def _finish(finish: Finish | None, files: Sequence[Any], marks: Sequence[bytes]) -> None:
+    if finish is not None:
+        finish(files, marks)
+
+
+def _split_batches(items: Iterable[Blocks]) -> Iterator[list[tuple[Blocks, int]]]:
+    """Group small blocks of values in memory into batches of about one chunk."""
+    batch: list[tuple[Blocks, int]] = []
+    size = 0
+    for blocks in items:
+        nbytes = blocks.nbytes // blocks.count
+        for block in range(0 if blocks.is_chunked else blocks.count):
+            if batch and size + nbytes > DEFAULT_CHUNK_BYTES:
+                yield batch
+                batch, size = [], 0
+            batch.append((blocks, block))
+            size += nbytes
+    if batch:
+        yield batch
