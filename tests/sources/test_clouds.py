@@ -15,7 +15,6 @@ from tests import cc4sfiles, clouds
 from tests import tensfiles as tf
 from tests.opening import open_lazily
 from xr_tensorfmt import SourceChangedError, to_file
-from xr_tensorfmt.writing import upload
 
 pytestmark = [
     # Warnings of libraries below the file systems.
@@ -38,7 +37,6 @@ def get_options(cloud: clouds.Cloud) -> dict[str, Any]:
 def make_dataset() -> xr.Dataset:
     """Return a Dataset that is uploaded in several parts."""
     values = np.random.default_rng(0).random((4200, 1000), dtype="f4")
-    assert values.nbytes > upload.PART_SIZE
     return xr.Dataset({"w": (("x", "y"), values)}, {"x": np.arange(4200, dtype="i4")})
 
 
