@@ -49,16 +49,18 @@ def lock_set(index: str) -> Iterator[None]:
     """Let other writers of a set wait, by a file that only this user can open or lock."""
     path = get_temporary_path(index, ".lock.part")
     descriptor = None if fcntl is None else _acquire(path, index)
-    try:
-        yield
-    finally:
+    with ExitStack() as stack:  # Ctrl-C must not leave out a step
         if descriptor is not None:
-            remove(path)
-            with suppress(OSError):  # a forked process may still have the descriptor
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
-            _held.discard(descriptor)
-            with suppress(OSError):
-                os.close(descriptor)
+            stack.callback(_close, descriptor)
+            stack.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)  # a child may keep it open
+            stack.callback(remove, path)
+        yield
+
+
+def _close(descriptor: int) -> None:
+    _held.discard(descriptor)
+    with suppress(OSError):
+        os.close(descriptor)
 
 
 def _acquire(path: str, index: str) -> int | None:
@@ -87,8 +89,7 @@ def _acquire(path: str, index: str) -> int | None:
             return None
         finally:
             if descriptor is not None and descriptor not in _held:
-                with suppress(OSError):
-                    os.close(descriptor)
+                _close(descriptor)
     reason = (
         f"another process has held {path} for {MAX_LOCK_WAIT:.0f} s, to replace the same files; "
         f"continue or end that process; {UNCHANGED}"
