@@ -11,11 +11,9 @@ import xarray as xr
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
-from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.layout import Dense, Layout, column_major
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.memory import FileObject, Memory

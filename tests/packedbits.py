@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tests import pycausetfiles as pf
+from xr_tensorfmt.core.elements import Boolean
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.formats.pycauset.packed import Bits, Rows
+from xr_tensorfmt.formats.pycauset.packed import Packed, Rows
 
 Case = tuple[bytes, Layout, np.ndarray]
 
@@ -17,7 +18,7 @@ def make_random_bits(rows: int, columns: int) -> np.ndarray:
 
 def make_dense_bits(rows: int, columns: int, multiple: int = 8) -> Case:
     values = make_random_bits(rows, columns)
-    layout = Bits(Rows(rows, columns, 1, multiple, 16))
+    layout = Packed(Rows(rows, columns, 1, multiple, 16), Boolean())
     return bytes(16) + pf.pack_bits(values, multiple, dirty=True), layout, values
 
 
@@ -29,5 +30,5 @@ def make_triangle_rows(
 
 def make_causal(order: int) -> Case:
     values = np.triu(make_random_bits(order, order), 1)
-    layout = Bits(make_triangle_rows(order, 1, 64))
+    layout = Packed(make_triangle_rows(order, 1, 64), Boolean())
     return bytes(64) + pf.pack_triangle(values, dirty=True), layout, values

@@ -25,10 +25,10 @@ from xr_tensorfmt import Finding, SourceChangedError, TensorFormatError, validat
 from xr_tensorfmt.cli.convert import convert
 from xr_tensorfmt.cli.info import info
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.file_format import Format
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.value_checks import MAX_FINDINGS_PER_CHECK
 from xr_tensorfmt.validation import MAX_FINDINGS

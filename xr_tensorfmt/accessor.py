@@ -20,12 +20,13 @@ Data = xr.Dataset | xr.DataArray | xr.DataTree
 def explain(
     data: Data, /, indexers: Mapping[Any, Any] | None = None, **indexers_kwargs: Any
 ) -> Explanation:
-    """Explain which bytes a computation would read, without reading them.
+    """Explain which bytes loading data would read, without reading them.
 
     Parameters
     ----------
     data : Dataset, DataArray or DataTree
-        Data opened with this engine, a selection of it, or a dask computation on it.
+        Data opened with this engine, a selection of it, transposed or chunked. The
+        result of another computation raises ValueError.
     indexers : mapping, optional
         Indices by dimension, as in ``isel``. To select labels, call ``data.sel`` first.
     **indexers_kwargs
@@ -49,8 +50,8 @@ def explain(
     values:   52
     ranges:   26
     bytes:    19 to 527
-    >>> explain(ds.tensor.sum("x")).fetched_bytes
-    512
+    >>> explain(ds, x=slice(0, 2)).fetched_bytes
+    508
     """
     from xr_tensorfmt.datasets.explanation import explain  # noqa: PLC0415
 

@@ -11,30 +11,27 @@ from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Element, ElementError, Plain
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.file_format import CONTRACT_VERSION, Format, Match, Option
 from xr_tensorfmt.core.findings import End, Finding, Gap, check_gaps
 from xr_tensorfmt.core.header import Cursor, Fields, HeaderReader, check_size, read_json
 from xr_tensorfmt.core.layout import (
+    Dense,
+    Gathered,
+    InMemory,
     Layout,
-    SearchedLayout,
+    Part,
     UnrepresentableValueError,
     WritableLayout,
+    column_major,
+    put_at,
+    transpose_layout,
 )
 from xr_tensorfmt.core.narrow_floats import build_elements
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
-from xr_tensorfmt.core.selection import Points, Selection
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, open_sibling
-from xr_tensorfmt.core.views import (
-    Composite,
-    InMemory,
-    Part,
-    View,
-    column_major,
-    transpose_layout,
-)
 from xr_tensorfmt.errors import TensorFormatError
 
 if TYPE_CHECKING:
@@ -52,7 +49,6 @@ __all__ = [
     "CONTRACT_VERSION",
     "Boolean",
     "CheckedInput",
-    "Composite",
     "Container",
     "Conversion",
     "Cursor",
@@ -66,6 +62,7 @@ __all__ = [
     "Finding",
     "Format",
     "Gap",
+    "Gathered",
     "HeaderReader",
     "InMemory",
     "Layout",
@@ -76,15 +73,12 @@ __all__ = [
     "Piece",
     "Plain",
     "PlannedVariable",
-    "Points",
-    "SearchedLayout",
     "Selection",
     "SiblingFile",
     "Source",
     "Tensor",
     "TensorFormatError",
     "UnrepresentableValueError",
-    "View",
     "WritableLayout",
     "build_elements",
     "check_gaps",
@@ -94,6 +88,7 @@ __all__ = [
     "embed_tensor",
     "name_dims",
     "open_sibling",
+    "put_at",
     "read_json",
     "transpose_layout",
 ]

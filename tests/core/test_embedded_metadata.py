@@ -22,7 +22,6 @@ from tests import pycausetfiles as pf
 from tests.strategies import index_labels, json_values, names
 from xr_tensorfmt import TensorFormatWarning, to_file
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.embedded_metadata import (
     EmbeddedMetadata,
@@ -37,6 +36,7 @@ from xr_tensorfmt.core.json_values import (
     from_json,
     to_json,
 )
+from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.core.open_options import OpenOptions
 
 arrays = stnp.arrays(

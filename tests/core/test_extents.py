@@ -39,7 +39,7 @@ def test_merged_ranges_hold_all_bytes_within_the_limits(
     merged = given_extents.merge(gap=gap, limit=limit, max_length=max_length)
     content = np.arange(given_extents.bounds[1]).astype(np.uint8)
     packed = np.zeros(given_extents.nbytes, dtype=np.uint8)
-    fetches = list(given_extents.iterate_fetches(merged, packed))
+    fetches = list(given_extents.iterate_transfers(merged, packed))
     for fetch in fetches:
         buffer = fetch.allocate()
         buffer[:] = content[fetch.start : fetch.stop]

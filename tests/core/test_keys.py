@@ -26,7 +26,8 @@ from tests.lazyarrays import (
     make_source,
     make_stored,
 )
-from xr_tensorfmt.core import indexing as vectorized
+from xr_tensorfmt.core import reading as vectorized
+from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import TensorArray
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.memory import Memory
@@ -39,11 +40,11 @@ def _small_limits(always_mapped: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limits, so that small examples use the code for many elements."""
     monkeypatch.setattr(vectorized, "_LARGE_POINT", 6)
     monkeypatch.setattr(vectorized, "_MAX_POINTS", 5)
-    monkeypatch.setattr("xr_tensorfmt.core.dense.MAX_RUNS", 4)
+    monkeypatch.setattr("xr_tensorfmt.core.layout.MAX_RUNS", 4)
     monkeypatch.setattr("xr_tensorfmt.sources.local._MAX_WINDOW", 300)
-    monkeypatch.setattr("xr_tensorfmt.core.reading._BATCH_BYTES", 40)
-    monkeypatch.setattr("xr_tensorfmt.core.reading._MAX_SPAN", 300)
-    monkeypatch.setattr("xr_tensorfmt.core.reading._SHORT_GAP", 16)
+    monkeypatch.setattr(Source, "batch_bytes", 40)
+    monkeypatch.setattr(Source, "short_gap", 16)
+    monkeypatch.setattr(LocalFile, "short_gap", 16)
 
 
 @pytest.fixture(scope="module")

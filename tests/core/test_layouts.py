@@ -8,12 +8,17 @@ from hypothesis import strategies as st
 from tests.recording import RecordingSource
 from xr_tensorfmt.cli.files import group_rows, read_blocks
 from xr_tensorfmt.core.container import Tensor
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
-from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.layout import (
+    Dense,
+    InMemory,
+    Layout,
+    Transposed,
+    column_major,
+    transpose_layout,
+)
 from xr_tensorfmt.core.reading import read
-from xr_tensorfmt.core.selection import Points, Selection
-from xr_tensorfmt.core.views import InMemory, Transposed, column_major, transpose_layout
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.sources.memory import Memory
 
 DOUBLE = Plain(np.dtype("<f8"))
@@ -90,7 +95,8 @@ def test_values_in_memory_are_returned_as_copies() -> None:
     np.testing.assert_array_equal(actual, values[[0, 2], 1:4:2])
     actual[:] = 0
     assert values[2, 1] == 9
-    assert read(layout, source, Points((3, 4), (np.array([2]), np.array([1])))).tolist() == [9]
+    point = Selection((3, 4), (np.array([2]), np.array([1])), is_pointwise=True)
+    assert read(layout, source, point).tolist() == [9]
     assert layout.locate(selection).nbytes == 0
     assert layout.chunk_shape(1 << 20) == (3, 4)
 
@@ -128,7 +134,7 @@ def test_a_column_of_long_rows_is_one_batch() -> None:
     """A store gets concurrent requests only within a batch."""
     dense = Dense((2000, 5_000_000), DOUBLE, 0)
     column = Selection(dense.shape, (range(2000), range(100, 108)))
-    assert dense.batch_size(column, 8 << 20) >= column.size
+    assert dense.batch_size(Memory(b""), column) >= column.size
 
 
 def test_runs_with_short_gaps_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:

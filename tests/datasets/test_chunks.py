@@ -8,8 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk, find_dividing_chunk
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.core.selection import Selection
 
 shapes = st.lists(st.integers(1, 9), max_size=4).map(tuple)

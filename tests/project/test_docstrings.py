@@ -20,7 +20,7 @@ from tests.paths import ROOT
 from xr_tensorfmt import TensorFormatBackend, cc4s, contract, pycauset, testing, tutorial, vespa
 from xr_tensorfmt.accessor import TensorFormatAccessor
 from xr_tensorfmt.core.extents import Extents
-from xr_tensorfmt.core.indexing import plan_read
+from xr_tensorfmt.core.reading import normalize_entry
 from xr_tensorfmt.core.selection import Selection
 
 PUBLIC = {
@@ -94,7 +94,7 @@ def test_examples_of_methods_run(tmp_path: Path, monkeypatch: Any) -> None:
             assert "SKIP" not in str(method.__doc__), name
 
 
-@pytest.mark.parametrize("class_", [Extents, plan_read, Selection])
+@pytest.mark.parametrize("class_", [Extents, normalize_entry, Selection])
 def test_examples_of_core_run(class_: Any) -> None:
     run_examples(class_, vars(sys.modules[class_.__module__]))
 

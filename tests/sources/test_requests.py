@@ -15,9 +15,8 @@ import xarray as xr
 from tests.lazyarrays import assert_same, make_numbers, make_pair, make_stored
 from tests.recording import HollowSource, RecordingSource
 from tests.tensfiles import pack_header
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
-from xr_tensorfmt.core.views import column_major
+from xr_tensorfmt.core.layout import Dense, column_major
 from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray
 from xr_tensorfmt.sources.local import LocalFile
 

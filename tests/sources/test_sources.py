@@ -17,9 +17,9 @@ from dask.base import tokenize
 
 from tests.recording import RecordingSource
 from xr_tensorfmt import to_file
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source

@@ -20,14 +20,12 @@ from tests import tensfiles as tf
 from tests.opening import load
 from tests.strategies import bits
 from xr_tensorfmt import to_file
-from xr_tensorfmt.core import dense
-from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core import layout as layouts
 from xr_tensorfmt.core.elements import Boolean, Element, Plain, build_file_dtype
-from xr_tensorfmt.core.layout import WHOLE
+from xr_tensorfmt.core.layout import WHOLE, Dense, InMemory, Transposed, file_order
 from xr_tensorfmt.core.narrow_floats import BFloat16, Float8
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.views import InMemory, Transposed, file_order
 from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing import atomic_file
 from xr_tensorfmt.writing import blocks as graph
@@ -179,7 +177,7 @@ def test_encoded_values_round_trip(
     content = bytearray(b"\xa5" * (7 + size))
     touched = 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dense, "BATCH_BYTES", batch)
+        patch.setattr(layouts, "BATCH_BYTES", batch)
         for extents, raw in layout.encode(selection, held):
             assert raw.dtype == np.uint8
             assert raw.nbytes == extents.nbytes

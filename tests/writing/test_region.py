@@ -22,12 +22,11 @@ from tests.opening import load
 from tests.work import limit_calls, limit_memory
 from tests.workflows.formats import WRITABLE, make_array, open_array, write
 from xr_tensorfmt import SourceChangedError, TensorFormatError, to_file
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain, get_stored_name
 from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.layout import Dense, Transposed
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.formats.vespa.scan import Window
 from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.blocks import divide_variables, plan_tasks

@@ -15,16 +15,14 @@ import xarray as xr
 from xr_tensorfmt.cli.options import STORES, ZARR, KeyValues, get_storage_options, store_format
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Bytes
-from xr_tensorfmt.core.layout import BATCH_BYTES
+from xr_tensorfmt.core.elements import Array, ElementError
+from xr_tensorfmt.core.extents import Bytes, Extents, gather_uniform
+from xr_tensorfmt.core.layout import BATCH_BYTES, Dense, InMemory
 from xr_tensorfmt.core.open_options import name_dims
-from xr_tensorfmt.core.reading import read, read_stacks
+from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import iterate_selections
-from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets.groups import get_group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources import is_url
@@ -190,7 +188,7 @@ class VariableValues(InMemory):
 
     values: Any  # a Variable
 
-    def batch_size(self, selection: Selection, max_bytes: int) -> int:
+    def batch_size(self, source: Source, selection: Selection) -> int:
         """Read a selection at once."""
         return selection.size
 
@@ -269,6 +267,23 @@ def read_blocks(sources: Sequence[Source], groups: Iterable[Sequence[Row]]) -> I
             stacks.append(read_stacks(window[0][0][file].source or source, parts))
         for group, *values in zip(window, *stacks, strict=True):
             yield [row[0].name for row in group], [0] * (values[0].ndim - 1), values
+
+
+def read_stacks(source: Source, groups: Sequence[Sequence[Dense]]) -> Iterator[Array]:
+    """Read whole tensors with few requests. Yield each group, of one shape and element, at once."""
+    starts = [np.array([layout.offset for layout in group]) for group in groups]
+    sizes = [group[0].stop - group[0].offset for group in groups]
+    extents = Extents.union(list(map(Extents.uniform, starts, sizes)))
+    shifts = np.cumsum(extents.lengths) - extents.lengths - extents.starts
+    packed = source.read(extents)
+    for group, firsts, size in zip(groups, starts, sizes, strict=True):
+        stack = Dense((len(group), *group[0].lengths), group[0].element, 0)
+        positions = firsts + shifts[np.searchsorted(extents.starts, firsts, side="right") - 1]
+        rows = gather_uniform(packed, positions, size)
+        try:
+            yield stack.decode(rows, Selection.everything(stack.shape))
+        except ElementError:  # the error of a single tensor names its offset
+            yield np.stack([read(x, source, Selection.everything(x.shape)) for x in group])
 
 
 def _read_chunks(sources: Sequence[Source], row: Row) -> Iterator[_Block]:

@@ -11,8 +11,8 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import parse_json
 from xr_tensorfmt.core.json_values import array_from_json, from_json, strip_dtypes
+from xr_tensorfmt.core.layout import InMemory
 from xr_tensorfmt.core.open_options import Names, OpenOptions, find_names, name_dims
-from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import shorten
 
 VERSION = 1

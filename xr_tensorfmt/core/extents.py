@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
-from xr_tensorfmt.core.locks import cached_property
 
 Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]
@@ -86,9 +85,11 @@ class Extents:
     def __len__(self) -> int:
         return self.starts.size
 
-    @cached_property
+    @property
     def nbytes(self) -> int:
         """Total length in bytes."""
+        if self.lengths.size and not self.lengths.strides[0]:  # of one length
+            return self.lengths.size * int(self.lengths[0])
         return int(self.lengths.sum())
 
     @property
@@ -114,10 +115,10 @@ class Extents:
             opens[closes] |= stops[closes] - starts[opens] > max_length
         return Extents(starts[opens], stops[np.append(opens[1:], True)] - starts[opens])
 
-    def iterate_fetches(self, requests: Extents, packed: Bytes) -> Iterator[Fetch]:
-        """Yield the fetch of each range that `merge` returned, for the result `packed`."""
+    def iterate_transfers(self, requests: Extents, packed: Bytes) -> Iterator[Transfer]:
+        """Yield the transfer of each range that `merge` returned, for the result `packed`."""
         if requests is self and len(self) == 1:
-            yield Fetch(*self.bounds, self, packed)
+            yield Transfer(*self.bounds, self, packed)
             return
         stops = self.starts + self.lengths
         positions = np.cumsum(self.lengths) - self.lengths
@@ -132,7 +133,7 @@ class Extents:
                 starts = np.maximum(ranges.starts, start)
                 ranges = Extents(starts, np.minimum(stops[low:high], stop) - starts)
             position = int(positions[low]) + skipped
-            yield Fetch(start, stop, ranges, packed[position : position + ranges.nbytes])
+            yield Transfer(start, stop, ranges, packed[position : position + ranges.nbytes])
 
     def gather(self, window: Bytes, origin: int, out: Bytes) -> None:
         """Copy the ranges from a window of the file that begins at `origin` to `out`."""
@@ -161,7 +162,7 @@ class Extents:
 
 
 @dataclass(frozen=True, eq=False)
-class Fetch:
+class Transfer:
     """Bytes to fetch at once, the ranges in them, and the part of the result for the ranges."""
 
     start: int

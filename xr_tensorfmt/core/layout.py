@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
-from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.elements import Array, Element, ElementError
 from xr_tensorfmt.core.extents import Bytes, Extents
-from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.locks import CachedValue
+from xr_tensorfmt.core.reading import AnyPlan, Fetch, Plan, Step
+from xr_tensorfmt.core.selection import MAX_RUNS, Selection, compute_row_major_strides
 from xr_tensorfmt.core.source import Source
 
 EncodedBatch = tuple[Extents, Bytes]
@@ -28,8 +33,10 @@ class UnrepresentableValueError(ValueError):
     """A layout cannot represent a value. A writer may try another layout."""
 
 
-class Layout(ABC):
+class Layout:
     """The byte ranges and encoding of the values of a tensor, immutable and picklable.
+
+    A layout defines `locate` and `decode`, or another `plan`.
 
     Attributes
     ----------
@@ -49,29 +56,48 @@ class Layout(ABC):
         @abstractmethod
         def dtype(self) -> np.dtype[Any]: ...  # noqa: D102
 
-    @abstractmethod
+    def plan(self, source: Source, selection: Selection) -> AnyPlan:
+        """Plan the read of a selection, in batches if that needs less memory."""
+        if not selection.size:
+            return _plan_empty(source, selection, self.dtype)
+        positions = None
+        if selection.is_pointwise:
+            selection, positions = selection.sort()
+        size = self.batch_size(source, selection)
+        plan: AnyPlan
+        if selection.size <= size:
+            plan = self.plan_batch(source, selection)
+        else:
+            batches = partial(selection.divide, size)
+            plan = Plan(
+                lambda: ((self.plan_batch(source, batch), batch.shape) for batch in batches()),
+                partial(_read_batches, selection.shape, self.dtype),
+            )
+        return plan if positions is None else Plan.convert(plan, lambda v: v[positions])
+
+    def plan_batch(self, source: Source, batch: Selection) -> Fetch:
+        """Plan the read of a selection at once."""
+        return Fetch(source, self.locate(batch), partial(_decode, self, source, batch))
+
     def locate(self, selection: Selection) -> Extents:
         """Return the byte ranges to read for a selection, which must not be empty."""
+        raise NotImplementedError(f"{type(self).__name__} has no byte ranges of its own")
 
     def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
-        """Convert bytes to values. A `View` and a `Composite` use other layouts instead.
+        """Convert bytes to values.
 
-        Return `out`, or another array, which may share the memory of `packed`.
+        Return `out`, or another array, which may share the memory of `packed` if it needs all.
 
         Parameters
         ----------
         packed : ndarray of uint8
             The concatenated bytes of ``locate(selection)``. They may be overwritten.
         selection : Selection
-            The elements. `Points` are different and sorted.
+            The elements. Single elements are different and sorted.
         out : ndarray of `dtype`, optional
             A contiguous array for the values. A layout may ignore it.
         """
         raise NotImplementedError(f"{type(self).__name__} does not decode bytes itself")
-
-    def locate_span(self, selection: Selection) -> Extents | None:
-        """Return one range with all runs, if there are several and `decode` can skip the gaps."""
-        return None
 
     @property
     def stop(self) -> int:
@@ -80,26 +106,18 @@ class Layout(ABC):
         extents = self.locate(everything) if everything.size else Extents.empty()
         return extents.bounds[1] if len(extents) else 0
 
-    def batch_size(self, selection: Selection, max_bytes: int) -> int:
-        """Return how many elements to fetch and decode in about `max_bytes` of memory."""
-        return max_bytes // self.dtype.itemsize
+    def batch_size(self, source: Source, selection: Selection) -> int:
+        """Return how many elements to fetch and decode at a time."""
+        return source.batch_bytes // self.dtype.itemsize
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the shape of contiguous chunks of up to `target` bytes, or of one longer row."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     @property
-    def layout_to_validate(self) -> Layout | None:
-        """The part that `validate` must read, or None if `Format.check` reads all values."""
-        return self
-
-
-class SearchedLayout(Layout):
-    """A layout that must read all bytes that `locate` returns to find those of a selection."""
-
-    @abstractmethod
-    def search(self, source: Source, selection: Selection) -> Array:
-        """Find and decode the values of a selection, in its shape."""
+    def stored_parts(self) -> Sequence[Layout]:
+        """The layouts that `validate` must read: none if `Format.check` reads all values."""
+        return (self,)
 
 
 class WritableLayout(Layout):
@@ -132,6 +150,433 @@ class WritableLayout(Layout):
     def write_units(self) -> tuple[int, ...]:
         """Elements per axis of whole bytes, or `WHOLE`. A region starts and stops at multiples."""
         return (1,) * len(self.shape)
+
+
+def _decode(
+    layout: Layout, source: Source, batch: Selection, packed: Bytes, out: Array | None
+) -> Array:
+    """Decode bytes. Raise TensorFormatError with the offset of an element without a value."""
+    try:
+        return layout.decode(packed, batch, out)
+    except ElementError as error:
+        offset = error.offset
+        if offset is None:
+            offset = find_offset(layout, batch.full_index(error.position))
+        raise error.in_file(source.name, offset) from None
+
+
+def find_offset(layout: Layout, index: Sequence[int]) -> int | None:
+    """Return the offset of an element, or None if it is not stored."""
+    extents = layout.locate(Selection(layout.shape, tuple(range(i, i + 1) for i in index)))
+    return extents.bounds[0] if len(extents) else None
+
+
+def _plan_empty(source: Source, selection: Selection, dtype: np.dtype[Any]) -> Fetch:
+    """Plan the read of an empty selection."""
+    empty = np.empty(selection.shape, dtype=dtype)
+    return Fetch(source, Extents.empty(), lambda *_: empty)
+
+
+def _fill(shape: tuple[int, ...], dtype: np.dtype[Any], value: float) -> Array:
+    """Return equal values. Memory pages of zeros that are not written to take no time."""
+    return np.full(shape, value, dtype=dtype) if value else np.zeros(shape, dtype=dtype)
+
+
+def _read_batches(
+    shape: tuple[int, ...], dtype: np.dtype[Any], steps: Iterable[tuple[AnyPlan, Any]]
+) -> Array:
+    """Read batches one after the other into an array."""
+    values = np.empty(shape, dtype=dtype)
+    flat, position = values.reshape(-1), 0
+    for plan, batch_shape in steps:
+        stop = position + prod(batch_shape)
+        target = flat[position:stop].reshape(batch_shape)
+        decoded = plan.read(target)
+        if decoded is not target:
+            target[...] = decoded
+        position = stop
+    return values
+
+
+@dataclass(frozen=True)
+class Dense(WritableLayout):
+    """A contiguous row-major array of `lengths` (slowest first) at a byte offset."""
+
+    lengths: tuple[int, ...]
+    element: Element
+    offset: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+        return self.lengths
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the values."""
+        return self.element.dtype
+
+    @property
+    def stop(self) -> int:
+        """The byte after the last element."""
+        return self.offset + prod(self.lengths) * self._item
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        """Identify the layout. dask would tokenize every field, which is slower."""
+        element = self.element.name, self.element.stored.str
+        return type(self).__name__, self.lengths, self.offset, element
+
+    @property
+    def _item(self) -> int:
+        return self.element.stored.itemsize
+
+    def locate(self, selection: Selection) -> Extents:
+        """Return one range per run of consecutive elements."""
+        if selection.size == prod(self.lengths):
+            return Extents.single(self.offset, self.stop)
+        return selection.runs(self._item, self.offset)
+
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
+        """View the bytes as elements if they need no conversion, otherwise convert them."""
+        raw = packed.view(self.element.stored).reshape(selection.shape)
+        if out is None:
+            return self.element.decode(raw)
+        self.element.decode_into(out, raw)
+        return out
+
+    def plan_batch(self, source: Source, batch: Selection) -> Fetch:
+        """Plan to fetch the runs, or the range with all of them if the gaps are short."""
+        if not self._has_short_gaps(batch, source.short_gap):
+            return super().plan_batch(source, batch)
+        strides = [self._item * stride for stride in compute_row_major_strides(self.lengths)]
+        axes = list(zip(batch.indices, strides, strict=True))
+        start = self.offset + sum([int(axis[0]) * stride for axis, stride in axes])
+        steps = [axis.step * stride for axis, stride in axes if isinstance(axis, range)]
+
+        def decode(packed: Bytes, out: Array | None) -> Array:
+            raw: Array = np.ndarray(batch.shape, self.element.stored, packed, strides=steps)
+            values = np.empty(batch.shape, dtype=self.dtype) if out is None else out
+            self.element.decode_into(values, raw)
+            return values
+
+        extents = Extents.single(start, start + batch.span * self._item)
+        return Fetch(source.allow_windows(), extents, decode, batch.size * self._item)
+
+    def _has_short_gaps(self, selection: Selection, short_gap: int) -> bool:
+        """Return whether there are gaps, and reading them is faster than leaving them out."""
+        count = selection.run_count
+        if count == 1 or not selection.is_strided:
+            return False
+        return (selection.span - selection.size) * self._item <= short_gap * (count - 1)
+
+    def batch_size(self, source: Source, selection: Selection) -> int:
+        """Limit the memory of ranges, conversions and gaps."""
+        size, count = selection.size, selection.run_count
+        limit = source.batch_bytes // max(self._item, self.dtype.itemsize)
+        if self._has_short_gaps(selection, source.short_gap):
+            return max(1, limit * size // selection.span)
+        most = MAX_RUNS * size // count
+        return most if self.element.is_native else min(most, limit)
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Return chunks of whole rows."""
+        item = self._item
+        widest = max(item, self.dtype.itemsize)
+        return contiguous_chunk(self.lengths, item, target * item // widest)
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
+        """Yield native values as they are, and convert others in batches."""
+        if not selection.size:
+            return
+        if self.element.is_native and values.flags.c_contiguous:
+            yield self.locate(selection), view_as_bytes(values)
+            return
+        for batch in selection.divide(max(1, BATCH_BYTES // self._item)):
+            part = values[compute_relative_slices(batch, selection)]
+            yield self.locate(batch), view_as_bytes(self.element.encode(part))
+
+    def stored_element(self) -> Element:
+        """Return the type of the elements."""
+        return self.element
+
+
+@dataclass(frozen=True, eq=False)
+class InMemory(Layout):
+    """Values in memory, computed at opening or implied by the format."""
+
+    values: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the values."""
+        return self.values.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the values."""
+        return self.values.dtype
+
+    stored_parts = ()
+
+    def locate(self, selection: Selection) -> Extents:
+        """Return no byte ranges."""
+        return Extents.empty()
+
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
+        """Copy the selected values."""
+        return pick_values(self.values, selection)
+
+
+def pick_values(values: Array, selection: Selection) -> Array:
+    """Copy the selected elements of an array."""
+    if selection.is_strided and selection.size == values.size:
+        return values.copy()
+    key: tuple[Any, ...] = (*selection.mesh, ...)  # keep the array of a single object
+    return np.array(values[key], dtype=values.dtype)
+
+
+@dataclass(frozen=True)
+class Transposed(Layout):
+    """A layout with reordered axes, as in `numpy.transpose`."""
+
+    inner: Layout
+    axes: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape with reordered axes."""
+        return tuple(self.inner.shape[axis] for axis in self.axes)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the values."""
+        return self.inner.dtype
+
+    @property
+    def stored_parts(self) -> Sequence[Layout]:
+        """The parts of the layout in file order."""
+        return self.inner.stored_parts
+
+    def plan(self, source: Source, selection: Selection) -> AnyPlan:
+        """Plan the read in file order, and transpose the values without a copy."""
+        plan = self.inner.plan(source, self._turn(selection))
+        if selection.is_pointwise:
+            return plan
+        return Plan.convert(plan, lambda values: values.transpose(self.axes))
+
+    def locate(self, selection: Selection) -> Extents:
+        """Return the byte ranges in file order."""
+        return self.inner.locate(self._turn(selection))
+
+    def _turn(self, selection: Selection) -> Selection:
+        return selection.transpose([self.axes.index(axis) for axis in range(len(self.axes))])
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Return the chunk shape of the inner layout, reordered."""
+        inner = self.inner.chunk_shape(target)
+        return tuple(inner[axis] for axis in self.axes)
+
+
+class Part(NamedTuple):
+    """A part of gathered values.
+
+    Parameters
+    ----------
+    layout : Layout
+        The layout with the stored values.
+    selection : Selection
+        The elements of this layout.
+    put : callable, optional
+        Sets the values of the part, in the array of all values. Without it, these are the values.
+    source : Source, optional
+        The file, if it is another one.
+    """
+
+    layout: Layout
+    selection: Selection
+    put: Callable[[Array, Array], object] | None = None
+    source: Source | None = None
+
+
+def put_at(index: Any) -> Callable[[Array, Array], None]:
+    """Return a function that sets the elements at an index."""
+
+    def put(values: Array, stored: Array) -> None:
+        values[index] = stored
+
+    return put
+
+
+def put_at_flat(positions: Any) -> Callable[[Array, Array], None]:
+    """Return a function that sets the elements at flat positions."""
+
+    def put(values: Array, stored: Array) -> None:
+        values.reshape(-1)[positions] = stored
+
+    return put
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered(Layout):
+    """Values gathered from other layouts.
+
+    Parameters
+    ----------
+    shape, dtype
+        As in `Layout`.
+    gather : callable
+        Returns the parts of a selection. A function of a module or a method, so that it pickles.
+    inner : tuple of Layout
+        The layouts that `validate` must read.
+    fill_value : float
+        Value of the elements outside all parts.
+    finish : callable, optional
+        Converts the values to `dtype`. It may overwrite them.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    gather: Callable[[Selection], Iterable[Part]]
+    inner: tuple[Layout, ...] = ()
+    fill_value: float = 0
+    finish: Callable[[Array], Array] | None = None
+
+    def plan(self, source: Source, selection: Selection) -> AnyPlan:
+        """Plan the parts one by one."""
+        if not selection.size:
+            return _plan_empty(source, selection, self.dtype)
+
+        def build_steps() -> Iterator[Step]:
+            for part in self.gather(selection):
+                if part.selection.size:
+                    yield part.layout.plan(part.source or source, part.selection), part.put
+
+        return Plan(build_steps, partial(self._combine, selection.shape))
+
+    def _combine(self, shape: tuple[int, ...], steps: Iterable[Step]) -> Array:
+        values = None
+        for plan, put in steps:
+            stored = plan.read()
+            if put is None:
+                values = stored
+                continue
+            if values is None:
+                values = _fill(shape, self.dtype, self.fill_value)
+            put(values, stored)
+        if values is None:
+            values = _fill(shape, self.dtype, self.fill_value)
+        return values if self.finish is None else self.finish(values)
+
+    @property
+    def stored_parts(self) -> Sequence[Layout]:
+        """The parts of all inner layouts."""
+        return [part for layout in self.inner for part in layout.stored_parts]
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Return chunks as of the only inner layout, or as of a contiguous array."""
+        if [layout.shape for layout in self.inner] != [self.shape]:
+            return super().chunk_shape(target)
+        (inner,) = self.inner
+        return inner.chunk_shape(max(1, target * inner.dtype.itemsize // self.dtype.itemsize))
+
+
+def scale_layout(inner: Layout, scalar: complex, *, is_conjugated: bool = False) -> Gathered:
+    """Return the layout of values times a number in double precision. Zeros stay 0.0."""
+    dtype = inner.dtype
+    if scalar != 1:
+        is_complex = dtype.kind == "c" or scalar.imag != 0
+        dtype = np.dtype(np.complex128 if is_complex else np.float64)
+    finish = partial(_scale, dtype=dtype, scalar=scalar, is_conjugated=is_conjugated)
+    return Gathered(inner.shape, dtype, partial(_gather_all, inner), (inner,), finish=finish)
+
+
+def _gather_all(inner: Layout, selection: Selection) -> tuple[Part]:
+    return (Part(inner, selection),)
+
+
+def _scale(values: Array, dtype: np.dtype[Any], scalar: complex, *, is_conjugated: bool) -> Array:
+    """Multiply, then conjugate, in place if the dtypes are equal."""
+    scaled = np.asarray(values, dtype=dtype, order="C")
+    is_plain = not scalar.imag and 0 < scalar.real < np.inf
+    zeros = False if is_plain else scaled == 0
+    with np.errstate(invalid="ignore", over="ignore"):
+        if scalar.imag:
+            scaled *= scalar
+        elif scalar != 1:
+            parts = scaled.reshape(-1).view(np.float64)
+            parts *= scalar.real
+    if not is_plain:
+        np.copyto(scaled, 0, where=zeros)
+    # Zeros keep their signs.
+    is_conjugated = is_conjugated and scaled.dtype.kind == "c"
+    return np.conjugate(scaled, out=scaled, where=scaled != 0) if is_conjugated else scaled
+
+
+class WholeLayout(Layout):
+    """Values that are found only in all bytes of a range. The first read keeps them in memory."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def kept(self) -> CachedValue[Any]:
+            """The parsed content."""
+
+        @property
+        def piece_bytes(self) -> int:
+            """Bytes to read at once."""
+
+    @abstractmethod
+    def parse(self, source: Source, pieces: Iterable[Bytes]) -> Any:
+        """Return the content of the bytes."""
+
+    @abstractmethod
+    def pick(self, source: Source, content: Any, selection: Selection) -> Array:
+        """Return the values of a selection, in memory of their own."""
+
+    def plan(self, source: Source, selection: Selection) -> AnyPlan:
+        """Plan to read all bytes in pieces, unless an earlier read has kept the content."""
+        if not selection.size:
+            return _plan_empty(source, selection, self.dtype)
+
+        def combine(steps: Iterable[Step]) -> Array:
+            content = self.kept.get(lambda: self.parse(source, (plan.read() for plan, _ in steps)))
+            return self.pick(source, content, selection)
+
+        return Plan(partial(self._build_steps, source), combine)
+
+    def _build_steps(self, source: Source) -> Iterator[Step]:
+        extents = self.locate(Selection.everything(self.shape))
+        if not len(extents) or self.kept.is_set:
+            return
+        start, stop = extents.bounds
+        for first in range(start, stop, self.piece_bytes):
+            piece = Extents.single(first, min(first + self.piece_bytes, stop))
+            yield Fetch(source, piece, lambda packed, _: packed), None
+
+
+def file_order(layout: Layout) -> tuple[WritableLayout, Sequence[int]]:
+    """Return the layout in file order and the argument's axis for each axis, or raise TypeError."""
+    axes: Sequence[int] = range(len(layout.shape))
+    stored = layout
+    if isinstance(layout, Transposed):
+        stored, axes = layout.inner, tuple(layout.axes.index(axis) for axis in axes)
+    if not isinstance(stored, WritableLayout):
+        raise TypeError(f"values in the layout {type(stored).__name__} can only be read")
+    return stored, axes
+
+
+def transpose_layout(layout: Layout, axes: Sequence[int]) -> Layout:
+    """Reorder the axes of a layout as `numpy.transpose` does, without nesting views."""
+    if isinstance(layout, Transposed):
+        return transpose_layout(layout.inner, [layout.axes[axis] for axis in axes])
+    return layout if list(axes) == sorted(axes) else Transposed(layout, tuple(axes))
+
+
+def column_major(inner: Layout, *, trailing: int = 0) -> Layout:
+    """Reverse the axes of a row-major layout, except the last `trailing` ones."""
+    axes = range(len(inner.shape))
+    turned = len(axes) - trailing
+    return transpose_layout(inner, (*reversed(axes[:turned]), *axes[turned:]))
 
 
 def compute_relative_slices(part: Selection, whole: Selection) -> tuple[Any, ...]:

@@ -66,6 +66,11 @@ class CachedValue(Generic[Value]):
         self._value: Value | None = None
         self._lock = ForkSafeLock()
 
+    @property
+    def is_set(self) -> bool:
+        """Whether the value was computed."""
+        return self._value is not None
+
     def get(self, compute: Callable[[], Value]) -> Value:
         """Return the value. The first caller computes it while others wait."""
         if self._value is None:

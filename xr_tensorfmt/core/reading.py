@@ -1,133 +1,343 @@
-"""Read selections of layouts."""
+"""Plans of reads: the byte ranges to fetch, and how their bytes become values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Array, ElementError
-from xr_tensorfmt.core.extents import Bytes, Extents, gather_uniform
-from xr_tensorfmt.core.layout import Layout, SearchedLayout
-from xr_tensorfmt.core.selection import Points, Selection
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.selection import Indices, Selection, array_to_indices
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import Composite, View
 
-# Bytes of values to decode at a time. A remote file gets enough concurrent requests.
-_BATCH_BYTES, _REMOTE_BATCH_BYTES = 8 << 20, 256 << 20
-# Mean bytes of gaps up to which reading the gaps is faster than gathering the ranges between them.
-_SHORT_GAP = 512
-# Bytes of a memory map to copy values from. Its pages count as memory once they are read.
-_MAX_SPAN = 64 << 20
+if TYPE_CHECKING:
+    from xr_tensorfmt.core.layout import Layout
+
+NO_BYTES: Bytes = np.empty(0, dtype=np.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class Fetch:
+    """Byte ranges to fetch at once, and the function that decodes their concatenated bytes.
+
+    Parameters
+    ----------
+    source : Source
+        The file.
+    extents : Extents
+        The byte ranges. Empty for values in memory.
+    decode : callable
+        Converts the bytes to values. The second argument is a contiguous array for the values, or
+        None. Returns this array, or another one that holds no more memory than its values.
+    needed_bytes : int, optional
+        Bytes of the values among the bytes of `extents`: all of them by default.
+    """
+
+    source: Source
+    extents: Extents
+    decode: Callable[[Bytes, Array | None], Array]
+    needed_bytes: int = -1
+
+    def read(self, out: Array | None = None) -> Array:
+        """Fetch and decode."""
+        packed = self.source.read(self.extents) if len(self.extents) else NO_BYTES
+        return self.decode(packed, out)
+
+    def iterate_fetches(self) -> Iterator[Fetch]:
+        """Yield this fetch."""
+        yield self
+
+    def count_needed_bytes(self) -> int:
+        """Return the number of bytes of the values."""
+        return self.extents.nbytes if self.needed_bytes < 0 else self.needed_bytes
+
+
+Step = tuple["Fetch | Plan", Any]
+"""A part of a plan, and the place of its values, as `Plan.combine` understands it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Parts to read one after the other, and the function that reads and combines them.
+
+    Parameters
+    ----------
+    build_steps : callable
+        Yields the parts. They are built one by one, so that a plan is smaller than its values.
+    combine : callable
+        Reads the parts and returns the values.
+    """
+
+    build_steps: Callable[[], Iterable[Step]]
+    combine: Callable[[Iterable[Step]], Array]
+
+    @classmethod
+    def convert(cls, plan: Fetch | Plan, convert: Callable[[Array], Array]) -> Plan:
+        """Return the plan of values that are computed from those of another plan."""
+        return cls(lambda: [(plan, None)], lambda steps: _convert(steps, convert))
+
+    def read(self, out: Array | None = None) -> Array:  # as in Fetch
+        """Read and combine all parts."""
+        return self.combine(self.build_steps())
+
+    def iterate_fetches(self) -> Iterator[Fetch]:
+        """Yield the fetches of all parts, without reading."""
+        for part, _ in self.build_steps():
+            yield from part.iterate_fetches()
+
+
+AnyPlan = Fetch | Plan
+
+
+def _convert(steps: Iterable[Step], convert: Callable[[Array], Array]) -> Array:
+    ((plan, _),) = steps
+    return convert(plan.read())
 
 
 def read(layout: Layout, source: Source, selection: Selection) -> Array:
-    """Read a selection into new memory. `Points` may have any order, and repetitions."""
-    if not selection.size:
-        return np.empty(selection.shape, dtype=layout.dtype)
-    if isinstance(layout, View):
-        parts = (read(layout.inner, source, part) for part in layout.select(selection))
-        return layout.apply(selection, *parts)
-    if isinstance(layout, Composite):
-        filled = np.full(selection.shape, layout.fill_value, dtype=layout.dtype)
-        for part in layout.split(selection):
-            stored = read(part.layout, part.source or source, part.selection)
-            layout.put(filled, part.target, stored)
-        return filled
-    if isinstance(selection, Points):
-        unique, positions = selection.sort()
-        return np.asarray(_read_stored(layout, source, unique)[positions])
-    return _read_stored(layout, source, selection)
-
-
-def read_stacks(source: Source, groups: Sequence[Sequence[Dense]]) -> Iterator[Array]:
-    """Read whole tensors with few requests. Yield each group, of one shape and element, at once."""
-    starts = [np.array([layout.offset for layout in group]) for group in groups]
-    sizes = [group[0].stop - group[0].offset for group in groups]
-    extents = Extents.union(list(map(Extents.uniform, starts, sizes)))
-    shifts = np.cumsum(extents.lengths) - extents.lengths - extents.starts
-    packed = source.read(extents)
-    for group, firsts, size in zip(groups, starts, sizes, strict=True):
-        stack = Dense((len(group), *group[0].lengths), group[0].element, 0)
-        positions = firsts + shifts[np.searchsorted(extents.starts, firsts, side="right") - 1]
-        rows = gather_uniform(packed, positions, size)
-        try:
-            yield stack.decode(rows, Selection.everything(stack.shape))
-        except ElementError:  # the error of a single tensor names its offset
-            yield np.stack([read(x, source, Selection.everything(x.shape)) for x in group])
+    """Read a selection into memory of its own."""
+    return layout.plan(source, selection).read()
 
 
 def locate(layout: Layout, source: Source, selection: Selection) -> list[tuple[Source, Extents]]:
     """Return the byte ranges that `read` fetches, by source."""
-    if not selection.size:
-        return []
-    if isinstance(layout, View):
-        parts = layout.select(selection)
-        return [found for part in parts for found in locate(layout.inner, source, part)]
-    if isinstance(layout, Composite):
-        return [
-            found
-            for part in layout.split(selection)
-            for found in locate(part.layout, part.source or source, part.selection)
-        ]
-    if isinstance(selection, Points):
-        selection, _ = selection.sort()
-    extents = layout.locate(selection)
-    return [(source, extents)] if len(extents) else []
+    fetches = layout.plan(source, selection).iterate_fetches()
+    return [(fetch.source, fetch.extents) for fetch in fetches if len(fetch.extents)]
 
 
-def _read_stored(layout: Layout, source: Source, selection: Selection) -> Array:
-    """Fetch and decode a selection, batch by batch if that needs less memory."""
-    if isinstance(layout, SearchedLayout):
-        return layout.search(source, selection)
-    max_bytes = _REMOTE_BATCH_BYTES if source.high_latency else _BATCH_BYTES
-    batch_size = layout.batch_size(selection, max_bytes)
-    if selection.size <= batch_size:
-        return _read_batch(layout, source, selection)
-    values = np.empty(selection.size, dtype=layout.dtype)
-    position = 0
-    for batch in selection.divide(batch_size):
-        target = values[position : position + batch.size].reshape(batch.shape)
-        decoded = _read_batch(layout, source, batch, target)
-        if decoded is not target:
-            target[...] = decoded
-        position += batch.size
-    return values.reshape(selection.shape)
+PostIndexer = int | slice | Integers
+"""The key to apply to an axis of the values that were read."""
+
+_KEEP = slice(None)
+_REVERSE = slice(None, None, -1)
+
+# A point that spans at least this many elements gets its own read, because indices cost more.
+_LARGE_POINT = 512
+# Points are read in batches, to bound the memory of their indices.
+_MAX_POINTS = 1 << 21
 
 
-def _read_batch(
-    layout: Layout, source: Source, batch: Selection, out: Array | None = None
+@dataclass(frozen=True, eq=False)
+class _Arrangement:
+    """How values that were read are arranged in the result of a key."""
+
+    post_indexers: Sequence[PostIndexer]
+    # Axes of the result for each axis that is left, or None if their order stays.
+    result_axes: Sequence[tuple[int, ...]] | None = None
+    result_shape: tuple[int, ...] = ()
+
+    def apply(self, values: Array) -> Array:
+        """Index, split, transpose and broadcast the axes of the values."""
+        # Start with the last axis, because dropping an axis renumbers the axes behind it.
+        for axis, post_indexer in reversed(list(enumerate(self.post_indexers))):
+            if isinstance(post_indexer, np.ndarray):
+                values = np.take(values, post_indexer, axis=axis)
+            elif post_indexer != _KEEP:
+                values = values[(_KEEP,) * axis + (post_indexer, ...)]
+        if self.result_axes is None:
+            return values
+        axes = [axis for group in self.result_axes for axis in group]
+        split = values.reshape([self.result_shape[axis] for axis in axes])
+        ordered = split.transpose(np.argsort(axes)) if axes else split
+        missing = [axis for axis in range(len(self.result_shape)) if axis not in axes]
+        expanded = np.expand_dims(ordered, tuple(missing))
+        if expanded.shape == self.result_shape:
+            return expanded
+        return np.broadcast_to(expanded, self.result_shape).copy()
+
+
+def plan_key(
+    layout: Layout, source: Source, key: Sequence[Any], *, is_vectorized: bool = False
+) -> AnyPlan:
+    """Plan the read of a key of integers, slices and arrays, which are outer or vectorized."""
+    if is_vectorized:
+        return _plan_vectorized(layout, source, key)
+    entries = list(map(normalize_entry, key, layout.shape))
+    return _plan_outer(layout, source, entries)
+
+
+def normalize_entry(entry: Any, length: int) -> tuple[Indices, PostIndexer]:
+    """Return the ascending indices to read for an entry of a key, and the key that is left.
+
+    >>> normalize_entry(slice(None, None, -1), 4)
+    (range(0, 4), slice(None, None, -1))
+    >>> normalize_entry(np.array([5, 1, 1]), 6)
+    (range(1, 6, 4), array([1, 0, 0]))
+    """
+    if isinstance(entry, slice):
+        indices = range(*entry.indices(length))
+        return (indices, _KEEP) if indices.step > 0 else (indices[::-1], _REVERSE)
+    array = _normalize_indices(np.asarray(entry), length)
+    if array.ndim == 0:
+        return range(int(array), int(array) + 1), 0  # the key 0 drops the axis
+    steps = np.diff(array)
+    if steps.size and steps[0] and (steps == steps[0]).all():
+        first, last, step = int(array[0]), int(array[-1]), int(steps[0])
+        if step < 0:
+            return range(last, first + 1, -step), _REVERSE
+        return range(first, last + 1, step), _KEEP
+    if (steps > 0).all():
+        return array_to_indices(array), _KEEP
+    unique, inverse = np.unique(array, return_inverse=True)
+    return normalize_entry(unique, length)[0], inverse
+
+
+def _normalize_indices(indices: NDArray[Any], length: int) -> Integers:
+    """Return non-negative indices. Raise IndexError if an index is out of bounds."""
+    wide = indices.astype(np.int64, copy=False)
+    out_of_bounds = (wide < -length) | (wide >= length)
+    if out_of_bounds.any():
+        first = int(wide[out_of_bounds].flat[0])
+        raise IndexError(f"index {first} is out of bounds for an axis of length {length}")
+    return np.where(wide < 0, wide + length, wide)
+
+
+def _plan_outer(
+    layout: Layout,
+    source: Source,
+    entries: Sequence[tuple[Indices, PostIndexer]],
+    result_axes: Sequence[tuple[int, ...]] | None = None,
+    result_shape: tuple[int, ...] = (),
+) -> AnyPlan:
+    """Plan a key that applies to each axis independently."""
+    selection = Selection(layout.shape, tuple(indices for indices, _ in entries))
+    plan = layout.plan(source, selection)
+    post_indexers = [post_indexer for _, post_indexer in entries]
+    is_arranged = result_axes is None and not any(
+        isinstance(post_indexer, np.ndarray) or post_indexer != _KEEP
+        for post_indexer in post_indexers
+    )
+    if is_arranged:
+        return plan
+    return Plan.convert(plan, _Arrangement(post_indexers, result_axes, result_shape).apply)
+
+
+def _plan_vectorized(layout: Layout, source: Source, key: Sequence[slice | Integers]) -> AnyPlan:
+    arrays = _broadcast(key, layout.shape)
+    shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    if 0 in shape:
+        # An empty array can be reshaped to any other empty shape.
+        nothing = [(range(0), _KEEP)] * len(arrays)
+        return _plan_outer(layout, source, nothing, (tuple(range(len(shape))),), shape)
+    # Axes of the tensor that vary along the same axis of the result are read as points. The other
+    # axes are independent.
+    varying = list(map(_find_varying_axes, arrays))
+    uses = Counter(axis for axes in varying for axis in axes)
+    joint = [axis for axis, axes in enumerate(varying) if any(uses[a] > 1 for a in axes)]
+    entries = {
+        axis: normalize_entry(_flatten_axes(arrays[axis], varying[axis]), layout.shape[axis])
+        for axis in range(len(arrays))
+        if axis not in joint
+    }
+    axes = [varying[axis] for axis, (_, post) in entries.items() if not isinstance(post, int)]
+    if not joint:
+        return _plan_outer(layout, source, list(entries.values()), axes, shape)
+    joint_axes = tuple(sorted({a for axis in joint for a in varying[axis]}))
+    points = {axis: _flatten_axes(arrays[axis], joint_axes) for axis in joint}
+    return _plan_points(layout, source, points, entries, (joint_axes, *axes), shape)
+
+
+def _plan_points(
+    layout: Layout,
+    source: Source,
+    points: Mapping[int, Integers],
+    entries: Mapping[int, tuple[Indices, PostIndexer]],
+    result_axes: Sequence[tuple[int, ...]],
+    result_shape: tuple[int, ...],
+) -> Plan:
+    """Plan a key that is pointwise along some axes and independent along the others."""
+    outer = Selection(layout.shape, tuple(indices for indices, _ in entries.values()))
+    select: Callable[..., Selection] = _expand_points
+    order: PostIndexer = _KEEP
+    step = max(1, _MAX_POINTS // max(1, outer.size))
+    if outer.size >= _LARGE_POINT:
+        lengths = [layout.shape[axis] for axis in points]
+        flat = np.ravel_multi_index(tuple(points.values()), lengths)
+        flat, order = np.unique(flat, return_inverse=True)
+        points = dict(zip(points, np.unravel_index(flat, lengths), strict=True))
+        select, step = _select_point, 1
+    count = next(iter(points.values())).size
+
+    def build_steps() -> Iterator[Step]:
+        others = dict(zip(entries, outer.indices, strict=True))
+        for first in range(0, count, step):
+            batch = slice(first, min(first + step, count))
+            parts = {axis: line[batch] for axis, line in points.items()}
+            yield layout.plan(source, select(layout.shape, parts, others)), batch
+
+    post_indexers = [order, *(post_indexer for _, post_indexer in entries.values())]
+    arrangement = _Arrangement(post_indexers, result_axes, result_shape)
+    rows = (count, *outer.shape)
+    combine = partial(_read_rows, source, rows, layout.dtype)
+    return Plan.convert(Plan(build_steps, combine), arrangement.apply)
+
+
+def _read_rows(
+    source: Source, shape: tuple[int, ...], dtype: np.dtype[Any], steps: Iterable[Step]
 ) -> Array:
-    packed, span = None, layout.locate_span(batch)
-    if span is not None and (source.io == "mmap" or span.nbytes <= _MAX_SPAN):
-        packed = source.map(*span.bounds)
-    if packed is None:
-        if span is not None and batch.mean_gap * (span.nbytes // batch.span) <= _SHORT_GAP:
-            extents = span
+    """Read batches of rows, concurrently if the source has a high latency."""
+    values = np.empty(shape, dtype=dtype)
+
+    def read_batch(step: Step) -> None:
+        plan, batch = step
+        rows = values[batch]
+        rows[...] = plan.read().reshape(rows.shape)
+
+    source.run(read_batch, steps)
+    return values
+
+
+def _select_point(
+    shape: tuple[int, ...], points: Mapping[int, Integers], others: Mapping[int, Indices]
+) -> Selection:
+    """Select everything at one point."""
+    indices = {**others, **{axis: array_to_indices(line) for axis, line in points.items()}}
+    return Selection(shape, tuple(indices[axis] for axis in range(len(shape))))
+
+
+def _expand_points(
+    shape: tuple[int, ...], points: Mapping[int, Integers], others: Mapping[int, Indices]
+) -> Selection:
+    """Select all elements at some points, one by one."""
+    outer = Selection(shape, tuple(others.values()))
+    mesh = dict(zip(others, outer.mesh, strict=True))
+    column = (-1, *(1,) * len(mesh))
+    mesh |= {axis: line.reshape(column) for axis, line in points.items()}
+    arrays = np.broadcast_arrays(*(mesh[axis] for axis in range(len(shape))))
+    return Selection(shape, tuple(array.ravel() for array in arrays), is_pointwise=True)
+
+
+def _broadcast(key: Sequence[slice | Integers], tensor_shape: tuple[int, ...]) -> list[Integers]:
+    """Broadcast all indices. The axes of slices follow the axes of arrays."""
+    trailing = count = sum(isinstance(entry, slice) for entry in key)
+    arrays = []
+    for entry, length in zip(key, tensor_shape, strict=True):
+        if isinstance(entry, slice):
+            trailing -= 1
+            indices = np.arange(*entry.indices(length), dtype=np.int64)
+            arrays.append(indices.reshape(-1, *(1,) * trailing))
         else:
-            extents = layout.locate(batch)
-        packed = source.read(extents) if len(extents) else np.empty(0, dtype=np.uint8)
-    elif out is None:
-        is_view = source.io == "mmap" and batch.is_compact
-        out = None if is_view else np.empty(batch.shape, dtype=layout.dtype)
-    return _decode(layout, source, packed, batch, out)
+            indices = _normalize_indices(entry, length)
+            arrays.append(indices.reshape(*indices.shape, *(1,) * count))
+    return list(np.broadcast_arrays(*arrays))
 
 
-def _decode(
-    layout: Layout, source: Source, packed: Bytes, batch: Selection, out: Array | None = None
-) -> Array:
-    """Decode bytes. Raise TensorFormatError with the offset of an element without a value."""
-    try:
-        return layout.decode(packed, batch, out)
-    except ElementError as error:
-        offset = error.offset
-        if offset is None:
-            offset = find_offset(layout, batch.full_index(error.position))
-        raise error.in_file(source.name, offset) from None
+def _find_varying_axes(array: Integers) -> tuple[int, ...]:
+    """Return the axes along which the values change. Axes of stride 0 are broadcast."""
+    return tuple(
+        axis
+        for axis, length in enumerate(array.shape)
+        if length > 1 and array.strides[axis] and (array != array.take([0], axis=axis)).any()
+    )
 
 
-def find_offset(layout: Layout, index: Sequence[int]) -> int | None:
-    """Return the offset of an element, or None if it is not stored."""
-    extents = layout.locate(Selection(layout.shape, tuple(range(i, i + 1) for i in index)))
-    return extents.bounds[0] if len(extents) else None
+def _flatten_axes(array: Integers, axes: tuple[int, ...]) -> Integers:
+    """Return the values of an array along some axes, flattened, or a scalar without axes."""
+    first = array[tuple(slice(None) if axis in axes else 0 for axis in range(array.ndim))]
+    return first.ravel() if axes else first

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import cycle
 from math import prod
-from typing import Self
+from typing import Any
 
 import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk, iterate_chunks
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.locks import cached_property
 
 Indices = range | Integers
 """The selected indices of an axis in ascending order: a range or an integer array."""
@@ -23,7 +23,7 @@ MAX_RUNS = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The outer product of the selected indices of all axes.
+    """The selected indices of every axis: their outer product, or single elements.
 
     Parameters
     ----------
@@ -31,7 +31,9 @@ class Selection:
         Lengths of the axes of the whole tensor.
     indices : tuple of range or ndarray
         The selected indices of every axis: a range with positive step, or a strictly ascending
-        integer array.
+        integer array. If `is_pointwise`, arrays with an index per element, in any order.
+    is_pointwise : bool
+        Whether the selection consists of single elements, one per position of the arrays.
 
     Examples
     --------
@@ -46,16 +48,18 @@ class Selection:
 
     tensor_shape: tuple[int, ...]
     indices: tuple[Indices, ...]
+    is_pointwise: bool = False
 
     @classmethod
     def everything(cls, tensor_shape: Sequence[int]) -> Selection:
         """Select all elements of a tensor."""
         return cls(tuple(tensor_shape), tuple(map(range, tensor_shape)))
 
-    @cached_property
+    @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the selected values."""
-        return tuple(map(len, self.indices))
+        lengths = tuple(map(len, self.indices))
+        return lengths[:1] if self.is_pointwise else lengths
 
     @property
     def size(self) -> int:
@@ -70,25 +74,29 @@ class Selection:
     @property
     def mesh(self) -> tuple[Integers, ...]:
         """The indices of every axis, in shapes that numpy broadcasts to `shape`."""
-        return np.ix_(*self.index_arrays)
+        return self.index_arrays if self.is_pointwise else np.ix_(*self.index_arrays)
 
-    @cached_property
+    @property
     def is_strided(self) -> bool:
         """Whether the indices of every axis are a range."""
         return all(isinstance(indices, range) for indices in self.indices)
 
-    def transpose(self, axes: Sequence[int]) -> Self:
+    def transpose(self, axes: Sequence[int]) -> Selection:
         """Return the selection of the same elements after ``transpose(axes)``."""
         indices = tuple(self.indices[axis] for axis in axes)
-        return type(self)(tuple(self.tensor_shape[axis] for axis in axes), indices)
+        return replace(self, tensor_shape=_pick(self.tensor_shape, axes), indices=indices)
 
     def full_index(self, position: int) -> tuple[int, ...]:
         """Return the index in the whole tensor of the element at a flat position in the values."""
-        index = np.unravel_index(position, self.shape)
-        return tuple(int(indices[i]) for indices, i in zip(self.indices, index, strict=True))
+        positions = np.unravel_index(position, self.shape)
+        if self.is_pointwise:
+            positions *= len(self.indices)
+        return tuple(int(indices[i]) for indices, i in zip(self.indices, positions, strict=True))
 
     def runs(self, item: int = 1, offset: int = 0) -> Extents:
         """Return the runs of consecutive elements, in elements or in bytes of a file."""
+        if self.is_pointwise:
+            return Extents.uniform(offset + item * self.flat, item)
         strides = compute_row_major_strides(self.tensor_shape)
         inner = self._slowest_run_axis
         starts = np.zeros(1, dtype=np.int64)
@@ -98,33 +106,25 @@ class Selection:
             starts = (indices_to_array(indices)[:, np.newaxis] * stride + starts).ravel()
         return Extents.uniform(offset + item * starts, item * prod(self.shape[inner:]))
 
-    @cached_property
+    @property
     def flat(self) -> Integers:
-        """Indices of the elements in C order."""
+        """Indices of the elements in C order of the tensor."""
+        if self.is_pointwise:
+            return np.asarray(np.ravel_multi_index(self.index_arrays, self.tensor_shape))
         runs = self.runs()
         return np.add.outer(runs.starts, np.arange(runs.lengths[0])).ravel()
 
     @property
     def run_count(self) -> int:
         """Number of runs."""
-        return prod(self.shape[: self._slowest_run_axis])
+        return self.size if self.is_pointwise else prod(self.shape[: self._slowest_run_axis])
 
-    @cached_property
+    @property
     def span(self) -> int:
-        """Number of elements from the first to the last selected one, which must exist."""
+        """Number of elements from the first to the last one of an outer product, not empty."""
         strides = compute_row_major_strides(self.tensor_shape)
         axes = zip(self.indices, strides, strict=True)
         return 1 + sum([int(indices[-1] - indices[0]) * stride for indices, stride in axes])
-
-    @property
-    def mean_gap(self) -> float:
-        """Mean number of elements between two runs of a strided selection."""
-        return (self.span - self.size) / max(1, self.run_count - 1)
-
-    @property
-    def is_compact(self) -> bool:
-        """Whether a view of the span as values holds at most twice the memory of the values."""
-        return self.is_strided and self.span <= 2 * self.size
 
     def divide(self, max_size: int) -> Iterator[Selection]:
         """Divide along the slowest axes into parts of up to `max_size` elements."""
@@ -133,86 +133,103 @@ class Selection:
             return
         chunk = contiguous_chunk(self.shape, 1, max(1, max_size))
         for ranges in iterate_chunks(self.shape, chunk):
-            axes = zip(self.indices, ranges, strict=True)
-            yield Selection(self.tensor_shape, tuple(axis[r.start : r.stop] for axis, r in axes))
+            axes = zip(self.indices, cycle(ranges), strict=False)
+            indices = tuple(axis[positions.start : positions.stop] for axis, positions in axes)
+            yield replace(self, indices=indices)
 
     def prepend(self, index: int, length: int) -> Selection:
         """Return the selection of one index along a new first axis, and of the other axes."""
-        return Selection((length, *self.tensor_shape), (range(index, index + 1), *self.indices))
+        first: Indices = range(index, index + 1)
+        if self.is_pointwise:
+            first = np.full(self.shape, index, dtype=np.int64)
+        indices = first, *self.indices
+        return replace(self, tensor_shape=(length, *self.tensor_shape), indices=indices)
 
-    def to_points(self) -> Points:
-        """Return all elements as points."""
-        if isinstance(self, Points):
+    def keep_axes(self, axes: range) -> Selection:
+        """Return the selection along some axes."""
+        indices = tuple(self.indices[axis] for axis in axes)
+        return replace(self, tensor_shape=_pick(self.tensor_shape, axes), indices=indices)
+
+    def crop(self, corner: Sequence[int], shape: tuple[int, ...]) -> tuple[Selection, Any]:
+        """Return the part inside a box, relative to its corner, and the index in the values."""
+        axes = zip(self.index_arrays, corner, strict=True)
+        moved = [indices - low for indices, low in axes]
+        bounds = list(zip(moved, shape, strict=True))
+        if self.is_pointwise:
+            inside = [(indices >= 0) & (indices < length) for indices, length in bounds]
+            target = np.flatnonzero(np.logical_and.reduce(inside))
+            return Selection(shape, tuple(indices[target] for indices in moved), True), target
+        parts = tuple(
+            slice(*indices.searchsorted((0, length)).tolist()) for indices, length in bounds
+        )
+        inner = (indices[part] for indices, part in zip(moved, parts, strict=True))
+        return Selection(shape, tuple(map(array_to_indices, inner))), parts
+
+    def replace_axes(
+        self, count: int, positions: Integers, numbers: Integers, length: int
+    ) -> tuple[Selection, Any]:
+        """Replace the first `count` axes by an axis of `length`, and keep some of the elements.
+
+        Parameters
+        ----------
+        count : int
+            Number of axes to replace.
+        positions : ndarray of int64
+            Flat positions of the elements to keep, in the values of these axes.
+        numbers : ndarray of int64
+            Indices of these elements along the new axis, all different unless `is_pointwise`.
+        length : int
+            Length of the new axis.
+
+        Returns
+        -------
+        Selection, tuple of ndarray
+            The new selection, and the index of its elements in the values of this one.
+        """
+        others, shape = self.indices[count:], (length, *self.tensor_shape[count:])
+        if self.is_pointwise:
+            kept = (indices_to_array(indices)[positions] for indices in others)
+            return Selection(shape, (numbers, *kept), True), positions
+        order = np.argsort(numbers)
+        target = np.unravel_index(positions[order], self.shape[:count])
+        return Selection(shape, (numbers[order], *others)), target
+
+    def to_points(self) -> Selection:
+        """Return all elements, one by one."""
+        if self.is_pointwise:
             return self
         mesh = np.meshgrid(*self.index_arrays, indexing="ij")
-        return Points(self.tensor_shape, tuple(axis.ravel() for axis in mesh))
+        return Selection(self.tensor_shape, tuple(axis.ravel() for axis in mesh), True)
+
+    def sort(self) -> tuple[Selection, Integers | None]:
+        """Return single elements without repetitions in the order of the file, or a range of them.
+
+        Also return the position of every element in it, or None if the order is the same.
+        """
+        flat = self.flat
+        if len(self.tensor_shape) == 1:
+            first, stop = int(flat.min()), int(flat.max()) + 1
+            if stop - first <= 2 * flat.size:  # a range with few other elements
+                return Selection(self.tensor_shape, (range(first, stop),)), flat - first
+        if (flat[1:] > flat[:-1]).all():
+            return self, None
+        unique, inverse = np.unique(flat, return_inverse=True)
+        indices = tuple(np.unravel_index(unique, self.tensor_shape))
+        return replace(self, indices=indices), inverse
 
     @property
     def _slowest_run_axis(self) -> int:
         """The slowest axis along which a run extends. A run contains all faster axes."""
         axis = len(self.tensor_shape)
-        while axis and self.shape[axis - 1] == self.tensor_shape[axis - 1]:
+        while axis and len(self.indices[axis - 1]) == self.tensor_shape[axis - 1]:
             axis -= 1
         indices = self.indices[axis - 1] if axis else None
         is_consecutive = isinstance(indices, range) and (indices.step == 1 or len(indices) == 1)
         return axis - 1 if is_consecutive else axis
 
 
-@dataclass(frozen=True, eq=False)
-class Points(Selection):
-    """Single elements, by an index array per axis. A layout gets different ones, in C order."""
-
-    indices: tuple[Integers, ...]
-
-    @cached_property
-    def shape(self) -> tuple[int, ...]:
-        """Number of points."""
-        return (self.indices[0].size,)
-
-    @property
-    def mesh(self) -> tuple[Integers, ...]:
-        """The indices of the points."""
-        return self.indices
-
-    @cached_property
-    def flat(self) -> Integers:
-        """Indices of the points in C order."""
-        return np.asarray(np.ravel_multi_index(self.indices, self.tensor_shape))
-
-    def runs(self, item: int = 1, offset: int = 0) -> Extents:
-        """Return a range per point."""
-        return Extents.uniform(offset + item * self.flat, item)
-
-    @property
-    def run_count(self) -> int:
-        """Number of points."""
-        return self.size
-
-    def full_index(self, position: int) -> tuple[int, ...]:
-        """Return the index of a point."""
-        return tuple(int(indices[position]) for indices in self.indices)
-
-    def divide(self, max_size: int) -> Iterator[Points]:
-        """Divide into parts of up to `max_size` points."""
-        step = max(1, max_size)
-        for first in range(0, self.size, step):
-            part = tuple(indices[first : first + step] for indices in self.indices)
-            yield Points(self.tensor_shape, part)
-
-    def prepend(self, index: int, length: int) -> Points:
-        """Return the points at one index of a new first axis."""
-        first = np.full(self.shape, index, dtype=np.int64)
-        return Points((length, *self.tensor_shape), (first, *self.indices))
-
-    def sort(self) -> tuple[Selection, Integers]:
-        """Return what to read in the order of the file, and the position of every point in it."""
-        if len(self.tensor_shape) == 1:
-            first, stop = int(self.flat.min()), int(self.flat.max()) + 1
-            if stop - first <= 2 * self.size:  # a range with few other elements
-                return Selection(self.tensor_shape, (range(first, stop),)), self.flat - first
-        unique, inverse = np.unique(self.flat, return_inverse=True)
-        indices = np.unravel_index(unique, self.tensor_shape)
-        return Points(self.tensor_shape, tuple(indices)), inverse
+def _pick(lengths: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(lengths[axis] for axis in axes)
 
 
 def compute_row_major_strides(shape: Sequence[int]) -> list[int]:

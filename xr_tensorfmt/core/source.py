@@ -6,14 +6,15 @@ import errno
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
 
-from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.chunk_grid import PAGE
+from xr_tensorfmt.core.extents import Bytes, Extents, Transfer
 from xr_tensorfmt.errors import TensorFormatError
 
 Item = TypeVar("Item")
@@ -26,9 +27,17 @@ InputOutput = Literal["auto", "mmap", "read"]
 """How to read a local file."""
 
 # A system call costs about as much as reading this many bytes, so smaller gaps are read.
-_GAP = 16 << 10
+GAP = 16 << 10
 # Limit on the memory of a fetch.
-_SCRATCH = 8 << 20
+SCRATCH = 8 << 20
+
+
+class Request(NamedTuple):
+    """Requests, or memory maps, of a read: the file, the ranges, and the bytes transferred."""
+
+    name: str
+    extents: Extents
+    nbytes: int
 
 
 class Source(ABC):
@@ -42,6 +51,10 @@ class Source(ABC):
     """Whether values may be views of memory maps (mmap), copies from them (auto), or neither."""
     high_latency: bool = False
     """Whether requests have a high latency. Few large requests are best then."""
+    batch_bytes: int = 8 << 20
+    """Bytes of values to read and decode at a time."""
+    short_gap: int = 512
+    """Mean bytes of the gaps between ranges up to which it is faster to read the gaps, too."""
     read_ahead: int = 4096
     """Minimum number of bytes to fetch for a header: one page by default."""
 
@@ -72,7 +85,25 @@ class Source(ABC):
 
     def plan_requests(self, extents: Extents) -> Extents:
         """Return the ranges that `read` fetches at once."""
-        return extents.merge(gap=_GAP, limit=_SCRATCH)
+        return extents.merge(gap=GAP, limit=SCRATCH)
+
+    def allow_windows(self) -> Source:
+        """Return the file for readers that copy bytes or drop them soon, so it may be mapped."""
+        return self
+
+    def plan_windows(self, extents: Extents) -> Extents | None:
+        """Return the ranges that `read` maps into memory, or None if it makes requests."""
+        return None
+
+    def iterate_requests(self, extents: Extents) -> Iterator[Request]:
+        """Yield the requests of `read`, without making them."""
+        windows = self.plan_windows(extents)
+        if windows is not None:
+            touched = _count_pages(extents) * PAGE if len(extents) > 1 else extents.nbytes
+            yield Request(self.name, windows, touched)
+        else:
+            requests = self.plan_requests(extents)
+            yield Request(self.name, requests, requests.nbytes)
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch at least one byte range, and return the concatenated bytes, owned by the caller."""
@@ -82,18 +113,17 @@ class Source(ABC):
 
     def _read_into(self, packed: Bytes, extents: Extents) -> None:
         with self.open() as fill:
-            for fetch in extents.iterate_fetches(self.plan_requests(extents), packed):
-                buffer = fetch.allocate()
-                self._fill(fill, fetch.start, buffer)
-                fetch.copy_ranges(buffer)
+            for transfer in extents.iterate_transfers(self.plan_requests(extents), packed):
+                self._transfer(fill, transfer)
+
+    def _transfer(self, fill: Fill, transfer: Transfer) -> None:
+        buffer = transfer.allocate()
+        self._fill(fill, transfer.start, buffer)
+        transfer.copy_ranges(buffer)
 
     def read_bytes(self, start: int, stop: int) -> bytes:
         """Fetch one short range. Raises like `read`."""
         return self.read(Extents.single(start, stop)).tobytes()
-
-    def map(self, start: int, stop: int) -> Bytes | None:
-        """Return a private memory map of a range, or None if the range must be read."""
-        return None
 
     def _fill(self, fill: Fill, start: int, target: Bytes) -> None:
         view = target.data
@@ -107,6 +137,12 @@ class Source(ABC):
                     self.name, "the file's end", end, expected, hint, offset=end
                 )
             done += count
+
+
+def _count_pages(extents: Extents) -> int:
+    """Return the number of pages of a file that hold the ranges."""
+    first, last = extents.starts // PAGE, (extents.starts + extents.lengths - 1) // PAGE
+    return int((last - first + 1).sum()) - int(np.count_nonzero(first[1:] == last[:-1]))
 
 
 _MAX_NAME_BYTES = 255

@@ -10,11 +10,10 @@ import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import iterate_chunks
 from xr_tensorfmt.core.container import Tensor
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Plain
 from xr_tensorfmt.core.findings import Finding, finding_from_error
-from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.reading import find_offset, read
+from xr_tensorfmt.core.layout import Dense, Layout, find_offset
+from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, shorten
@@ -29,14 +28,13 @@ MAX_FINDINGS_PER_CHECK = 20
 def check_values(source: Source, tensors: Iterable[Tensor], limit: int) -> Iterator[Finding]:
     """Read all values that the format does not check, up to `limit` findings per variable."""
     for tensor in tensors:
-        layout = tensor.layout.layout_to_validate
-        if layout is None:
-            continue
-        if isinstance(layout, Dense) and isinstance(layout.element, Boolean):
-            findings = _check_booleans(tensor.source or source, tensor.name, layout)
-        else:
-            findings = check_readable(tensor.source or source, layout, shorten(repr(tensor.name)))
-        yield from islice(findings, limit)
+        for layout in tensor.layout.stored_parts:
+            owner = tensor.source or source
+            if isinstance(layout, Dense) and isinstance(layout.element, Boolean):
+                findings = _check_booleans(owner, tensor.name, layout)
+            else:
+                findings = check_readable(owner, layout, shorten(repr(tensor.name)))
+            yield from islice(findings, limit)
 
 
 def iterate_selections(layout: Layout, target: int = CHECKED_BYTES) -> Iterator[Selection]:

@@ -2,58 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import prod
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any
 
+import dask
 import dask.array
+import numpy as np
+from dask.callbacks import Callback
 from xarray import DataArray, Dataset, DataTree, Variable
 
 from xr_tensorfmt.core.extents import Extents, format_size
 from xr_tensorfmt.core.locks import cached_property
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.datasets.dask_tasks import find_lazy_reads
-from xr_tensorfmt.datasets.lazy_array import TensorArray, find_lazy_tensor
+from xr_tensorfmt.core.reading import AnyPlan, Fetch
+from xr_tensorfmt.core.source import Request, Source
+from xr_tensorfmt.datasets.dask_tasks import find_values
+from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, get_lazy_data, plan_recorder
 
 _MAX_LINES = 20
 
 
 @dataclass(frozen=True, eq=False)
 class ChunkRead:
-    """The read of a chunk: an index and the `shape` of values, and Extents by file."""
+    """The read of a chunk: an index and the `shape` of values, and the plan of the read."""
 
     variable: str
     chunk: tuple[int, ...]
     shape: tuple[int, ...]
-    extents: Mapping[str, Extents] = field(repr=False)
-    requests: tuple[tuple[str, Extents], ...] = field(repr=False)
+    plan: AnyPlan = field(repr=False)
 
     @property
     def ranges(self) -> list[tuple[str, int, int]]:
-        """Byte ranges of the values, as tuples of file, first byte and stop."""
-        return _list_ranges(self.extents.items())
+        """Byte ranges to fetch, as tuples of file, first byte and stop."""
+        extents: dict[str, list[Extents]] = {}
+        for fetch in self._iterate_fetches():
+            extents.setdefault(fetch.source.name, []).append(fetch.extents)
+        return _list_ranges((name, Extents.union(many)) for name, many in extents.items())
 
     @property
     def request_ranges(self) -> list[tuple[str, int, int]]:
-        """Byte ranges of the requests, as tuples of file, first byte and stop."""
-        return _list_ranges(self.requests)
+        """Byte ranges of the requests and memory maps, as tuples of file, first byte and stop."""
+        return _list_ranges(request[:2] for request in self._iterate_requests())
 
     @property
     def request_count(self) -> int:
-        """Number of requests."""
-        return sum(len(extents) for _, extents in self.requests)
+        """Number of requests, or of memory maps of a local file."""
+        return self._totals.requests
 
     @property
     def fetched_bytes(self) -> int:
         """Bytes that the requests transfer."""
-        return sum(extents.nbytes for _, extents in self.requests)
+        return self._totals.fetched
 
     @property
     def needed_bytes(self) -> int:
         """Bytes of the values in the file."""
-        return sum(extents.nbytes for extents in self.extents.values())
+        return self._totals.needed
+
+    def _iterate_fetches(self) -> Iterator[Fetch]:
+        return (fetch for fetch in self.plan.iterate_fetches() if len(fetch.extents))
+
+    def _iterate_requests(self) -> Iterator[Request]:
+        fetches = self._iterate_fetches()
+        return (r for fetch in fetches for r in fetch.source.iterate_requests(fetch.extents))
+
+    @cached_property
+    def _totals(self) -> _Totals:
+        """Sums over all fetches, which are not kept."""
+        totals = _Totals()
+        for fetch in self._iterate_fetches():
+            totals.add(fetch)
+        return totals
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as values that JSON supports."""
@@ -69,18 +90,41 @@ class ChunkRead:
 
     def describe(self) -> dict[str, str]:
         """Return the cells of a table."""
-        bounds = [extents.bounds for extents in self.extents.values()]
+        totals = self._totals
+        bounds = totals.bounds.values()
         return {
-            "file": ", ".join(name.rpartition("/")[2] for name in self.extents) or "-",
+            "file": ", ".join(name.rpartition("/")[2] for name in totals.bounds) or "-",
             "variable": self.variable,
             "chunk": ", ".join(map(str, self.chunk)) or "-",
             "values": f"{prod(self.shape):,}",
-            "ranges": f"{sum(map(len, self.extents.values())):,}",
+            "ranges": f"{totals.ranges:,}",
             "requests": f"{self.request_count:,}",
             "needed": format_size(self.needed_bytes),
             "fetched": format_size(self.fetched_bytes),
             "bytes": "; ".join(f"{start} to {stop}" for start, stop in bounds) or "-",
         }
+
+
+@dataclass
+class _Totals:
+    """Sums over the fetches of a plan, and the first and last byte of each file."""
+
+    ranges: int = 0
+    requests: int = 0
+    needed: int = 0
+    fetched: int = 0
+    bounds: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, fetch: Fetch) -> None:
+        """Add the numbers of a fetch."""
+        self.ranges += len(fetch.extents)
+        self.needed += fetch.count_needed_bytes()
+        for request in fetch.source.iterate_requests(fetch.extents):
+            self.requests += len(request.extents)
+            self.fetched += request.nbytes
+        name, (start, stop) = fetch.source.name, fetch.extents.bounds
+        first, last = self.bounds.get(name, (start, stop))
+        self.bounds[name] = min(first, start), max(last, stop)
 
 
 def _list_ranges(extents: Iterable[tuple[str, Extents]]) -> list[tuple[str, int, int]]:
@@ -157,7 +201,7 @@ class Explanation:
         """Return the cells of each column, without columns that add no information."""
         rows = [read.describe() for read in self.reads[:_MAX_LINES]]
         columns = {name: tuple(row[name] for row in rows) for name in rows[0]}
-        if len({name for read in self.reads for name in read.extents}) <= 1:
+        if len({row["file"] for row in rows}) <= 1 and not any("," in x for x in columns["file"]):
             del columns["file"]
         if set(columns["chunk"]) == {"-"}:
             del columns["chunk"]
@@ -174,11 +218,6 @@ def explain(data: Dataset | DataArray | DataTree) -> Explanation:
     return Explanation(tuple(reads))
 
 
-def find_sources(variable: Variable) -> Iterator[Source]:
-    """Yield the files of this engine that computing a variable would read."""
-    return (tensor.source for _, _, tensor, _ in _find_lazy_chunks(variable))
-
-
 def _get_variables(data: Dataset | DataArray | DataTree) -> Iterator[tuple[Hashable, Variable]]:
     if isinstance(data, DataTree):
         for node in data.subtree:
@@ -192,27 +231,66 @@ def _get_variables(data: Dataset | DataArray | DataTree) -> Iterator[tuple[Hasha
 
 
 def _find_chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]:
-    for chunk, shape, tensor, key in _find_lazy_chunks(variable):
-        parts = tensor.plan(key).locate(tensor.layout, tensor.source)
-        extents: dict[str, list[Extents]] = {}
-        for source, ranges in parts:
-            extents.setdefault(source.name, []).append(ranges)
-        merged = {file: Extents.union(ranges) for file, ranges in extents.items()}
-        requests = tuple((source.name, source.plan_requests(ranges)) for source, ranges in parts)
-        yield ChunkRead(str(name), chunk, shape, merged, requests)
-
-
-_Index = tuple[int, ...]
-
-
-def _find_lazy_chunks(variable: Variable) -> Iterator[tuple[_Index, _Index, TensorArray, Any]]:
-    """Yield index, shape, tensor and key of the chunks that read files of this engine."""
-    reads: list[tuple[_Index, Any]] = [((), variable)]
     if variable.chunks is not None:
         # Other chunk managers than dask have no graph.
         is_dask = isinstance(variable.data, dask.array.Array)
-        reads = sorted(find_lazy_reads(variable.data), key=itemgetter(0)) if is_dask else []
-    for chunk, array in reads:
-        lazy = find_lazy_tensor(array)
-        if lazy is not None:
-            yield chunk, array.shape, lazy.array, lazy.key
+        yield from _record_reads(str(name), variable.data) if is_dask else ()
+        return
+    lazy = find_lazy_tensor(variable)
+    if lazy is not None:
+        yield ChunkRead(str(name), (), variable.shape, lazy.array.plan(lazy.key))
+
+
+def _drop(_: Any) -> Any:
+    return np.empty(0)
+
+
+def find_sources(variable: Variable) -> Iterator[Source]:
+    """Yield the files of this engine that computing a variable would read."""
+    is_dask = isinstance(get_lazy_data(variable), dask.array.Array)
+    values = find_values(variable.data) if is_dask else [variable]
+    lazies = filter(None, map(find_lazy_tensor, values))
+    return (lazy.array.source for lazy in lazies)
+
+
+# Names that dask and xarray give to arrays that were opened, selected, transposed or chunked.
+_SELECTIONS = (
+    *("open_dataset", "xarray", "original", "array", "getitem", "transpose", "rechunk"),
+    *("concatenate", "stack", "reshape", "broadcast_to", "vindex", "shuffle", "take"),
+)
+
+
+def _is_task(node: Any) -> bool:
+    is_old_task = isinstance(node, tuple) and len(node) > 0 and callable(node[0])
+    return is_old_task or hasattr(node, "func")
+
+
+def _record_reads(name: str, array: Any) -> list[ChunkRead]:
+    """Compute a dask array from zeros instead of values, and return the recorded reads."""
+    layers = getattr(array.dask, "layers", {array.name: array.dask})
+    for layer, tasks in layers.items():
+        if any(map(_is_task, dict(tasks).values())) and not layer.startswith(_SELECTIONS):
+            raise ValueError(
+                f"{name!r} is the result of a computation ({layer.rpartition('-')[0] or layer}), "
+                "expected a variable that was opened, and only selected, transposed or chunked; "
+                "explain the variables before the computation"
+            )
+    reads: list[ChunkRead] = []
+    chunk: tuple[int, ...] = ()
+
+    def note_task(key: Any, *_: object) -> None:
+        nonlocal chunk
+        chunk = key[1:] if isinstance(key, tuple) else ()
+
+    def record(_: Source, plan: AnyPlan, shape: tuple[int, ...]) -> None:
+        reads.append(ChunkRead(name, chunk, shape, plan))
+
+    dropped = array.map_blocks(_drop, meta=np.empty(0))  # the zeros of all chunks are not kept
+    optimized = dask.optimize(dropped)[0]  # type: ignore[attr-defined,no-untyped-call]
+    token = plan_recorder.set(record)
+    try:
+        with Callback(pretask=note_task):  # type: ignore[no-untyped-call]
+            dask.get(dict(optimized.dask), optimized.__dask_keys__())  # type: ignore[attr-defined]
+    finally:
+        plan_recorder.reset(token)
+    return sorted(reads, key=attrgetter("chunk"))

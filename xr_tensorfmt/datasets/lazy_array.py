@@ -5,11 +5,11 @@ It also relies on `xarray.open_dataset` to pass ``from_array_kwargs={"name": ...
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from xarray import Variable
@@ -21,17 +21,20 @@ from xarray.core.indexing import (
     ImplicitToExplicitIndexingAdapter,
     LazilyIndexedArray,
     MemoryCachedArray,
+    NumpyIndexingAdapter,
     OuterIndexer,
     VectorizedIndexer,
 )
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.layout import Layout, transpose_layout
+from xr_tensorfmt.core.reading import AnyPlan, plan_key
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.sources.local import LocalFile
 
-if TYPE_CHECKING:
-    from xr_tensorfmt.core.indexing import ReadPlan
+plan_recorder: ContextVar[Callable[[Source, AnyPlan, tuple[int, ...]], None] | None] = ContextVar(
+    "plan_recorder", default=None
+)
+"""Receives the plans of all reads in this context, which return zeros then."""
 
 
 class TensorArray(BackendArray):
@@ -46,19 +49,24 @@ class TensorArray(BackendArray):
         self.dtype: np.dtype[Any] = layout.dtype
 
     def __getitem__(self, key: ExplicitIndexer) -> Array:
-        """Read the selection of a key."""
-        return self.plan(key).read(self.layout, self.source)
+        """Read the selection of a key, or only record the plan if someone asked for it."""
+        plan, record = self.plan(key), plan_recorder.get()
+        if record is None:
+            return plan.read()
+        zeros: Any = np.broadcast_to(np.zeros((), self.dtype), self.shape)
+        zeros = NumpyIndexingAdapter(zeros)  # type: ignore[no-untyped-call]
+        values = np.asarray(zeros[key])
+        record(self.source, plan, values.shape)
+        return values
 
-    def plan(self, key: ExplicitIndexer) -> ReadPlan:
+    def plan(self, key: ExplicitIndexer) -> AnyPlan:
         """Plan the read for a key."""
-        from xr_tensorfmt.core.indexing import plan_read  # noqa: PLC0415  # not needed to open a file
-
         is_vectorized = isinstance(key, VectorizedIndexer)
-        return plan_read(key.tuple, self.layout, is_vectorized=is_vectorized)
+        return plan_key(self.layout, self.source, key.tuple, is_vectorized=is_vectorized)
 
     async def async_getitem(self, key: ExplicitIndexer) -> Array:
         """Read in a thread, for concurrent reads by ``await ds.load_async()``."""
-        from xr_tensorfmt.sources.threads import run_in_thread  # noqa: PLC0415  # as above
+        from xr_tensorfmt.sources.threads import run_in_thread  # noqa: PLC0415  # not needed to open a file
 
         return await run_in_thread(self.__getitem__, key)
 
@@ -90,15 +98,11 @@ class LazyTensor(LazilyIndexedArray):
         is_chunk = all(isinstance(entry, slice) for entry in indexer.tuple)
         if not is_chunk or selected.shape == self.shape:
             return selected
-        source = self.array.source
-        if isinstance(source, LocalFile) and source.io == "auto":
-            source = replace(source, io="mmap")  # the next task consumes the values
+        source = self.array.source.allow_windows()  # the next task consumes the values
         return LazyTensor(TensorArray(source, self.array.layout), selected.key)
 
     def transpose(self, order: Sequence[int]) -> LazyTensor:
         """Permute the remaining axes, without reading."""
-        from xr_tensorfmt.core.views import transpose_layout  # noqa: PLC0415  # as above
-
         kept: list[int] = []
         dropped: list[int] = []
         for axis, entry in enumerate(self.key.tuple):

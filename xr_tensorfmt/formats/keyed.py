@@ -10,14 +10,12 @@ from types import MappingProxyType
 from typing import Any, TypeGuard, TypeVar
 
 from xr_tensorfmt.core.container import EMBEDDED_KEY, Container, Tensor
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Fields, check_size
-from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.layout import Dense, Layout, file_order
 from xr_tensorfmt.core.open_options import Names, OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import file_order
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
 Shapes = dict[tuple[str, int], tuple[tuple[int, ...], int]]

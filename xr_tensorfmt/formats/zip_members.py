@@ -13,7 +13,7 @@ from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.locks import CachedValue
-from xr_tensorfmt.core.source import Fill, Source
+from xr_tensorfmt.core.source import Fill, Request, Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shorten
 from xr_tensorfmt.sources.memory import Memory
 
@@ -124,6 +124,12 @@ class Inflated(Source):
     def open(self) -> AbstractContextManager[Fill]:
         """Read from memory."""
         return self._content.get(self._inflate).open()
+
+    def iterate_requests(self, extents: Extents) -> Iterator[Request]:
+        """Yield the requests for the compressed member, unless its content is in memory."""
+        if not self._content.is_set:
+            compressed = Extents.single(self._start, self._start + self._member.compress_size)
+            yield from self._source.iterate_requests(compressed)
 
     def check_unchanged(self) -> None:
         """Raise an error if the zip was changed."""

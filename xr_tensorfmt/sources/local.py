@@ -10,10 +10,10 @@ import stat
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from errno import ENOENT
+from functools import partial
 from io import FileIO
-from itertools import repeat
 from typing import Self
 from weakref import WeakSet
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.extents import Bytes, Extents
-from xr_tensorfmt.core.source import Fill, InputOutput, Source
+from xr_tensorfmt.core.source import GAP, SCRATCH, InputOutput, Source
 from xr_tensorfmt.errors import SAME_BYTES, SourceChangedError, build_directory_error
 
 # Before Python 3.13, a memory map keeps a file descriptor open. Our maps use at most a quarter of
@@ -34,6 +34,8 @@ _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" e
 
 # Smaller windows cost more than a copy. Pages of larger ones count as memory once they are read.
 _MIN_WINDOW, _MAX_WINDOW = 64 << 10, 64 << 20
+# Mean length of ranges up to which copying them from a window is faster than requests.
+_MAX_PIECE = 64 << 10
 # Threads share reads that are larger than this, in parts of this size.
 _PART = 32 << 20
 _MAX_THREADS = min(4, os.cpu_count() or 1)
@@ -139,6 +141,11 @@ class LocalFile(Source):
         return cls(absolute, size, mtime_ns, inode, _HOST, io, verify_unchanged), head
 
     @property
+    def short_gap(self) -> int:  # type: ignore[override]
+        """Shorter gaps are in the same pages as the values between them."""
+        return super().short_gap if self.io == "read" else PAGE
+
+    @property
     def name(self) -> str:
         """The absolute path."""
         return self.path
@@ -180,29 +187,59 @@ class LocalFile(Source):
             raise
         return _OpenFile(descriptor)
 
+    def allow_windows(self) -> LocalFile:
+        """Return the file with ``io="mmap"`` unless the user chose another mode."""
+        return replace(self, io="mmap") if self.io == "auto" else self
+
+    def plan_windows(self, extents: Extents) -> Extents | None:
+        """Return the ranges to map: one for `io="mmap"`, or several short ranges in few windows."""
+        if self.io == "read" or (len(extents) == 1 and self.io == "auto"):
+            return None
+        windows = extents
+        if len(extents) > 1:
+            if extents.nbytes > _MAX_PIECE * len(extents):
+                return None
+            windows = extents.merge(gap=_MAX_WINDOW, limit=_MAX_WINDOW)
+        return windows if windows.nbytes >= _MIN_WINDOW * len(windows) else None
+
+    def plan_requests(self, extents: Extents) -> Extents:
+        """Return the ranges to read, in parts that threads share if there are many bytes."""
+        max_length = _PART if _HAS_PREADV and extents.nbytes > _PART else None
+        return extents.merge(gap=GAP, limit=SCRATCH, max_length=max_length)
+
     def read(self, extents: Extents) -> Bytes:
-        """Fetch one range into new memory or as a window, or copy several ranges from windows."""
-        start, stop = extents.bounds
-        is_single = len(extents) == 1
-        if self.io == "mmap" and is_single and (window := self.map(start, stop)) is not None:
-            return window
-        packed = _allocate(start, extents.nbytes)
-        if self.io == "read" or is_single:
+        """Fetch ranges into new memory, copy them from windows, or return the only window."""
+        planned = self.plan_windows(extents)
+        if planned is not None and len(extents) == 1:
+            window = self._map(*extents.bounds)
+            if window is not None:
+                return window
+        packed = _allocate(extents.bounds[0], extents.nbytes)
+        if planned is None or not self._copy_from_windows(extents, planned, packed):
             self._read_into(packed, extents)
-            return packed
-        merged = extents.merge(gap=_MAX_WINDOW, limit=_MAX_WINDOW)
-        for fetch in extents.iterate_fetches(merged, packed):
-            window = self.map(fetch.start, fetch.stop) if len(fetch.extents) > 1 else None
-            if window is None:
-                self._read_into(fetch.out, fetch.extents)
-            else:
-                fetch.copy_ranges(window)
         return packed
 
-    def map(self, start: int, stop: int) -> Bytes | None:
-        """Map a range, copy-on-write, unless that is impossible or the range is small."""
-        if self.io == "read" or stop - start < _MIN_WINDOW:
-            return None
+    def _copy_from_windows(self, extents: Extents, windows: Extents, packed: Bytes) -> bool:
+        """Copy ranges from windows; return False if one cannot be mapped."""
+        for transfer in extents.iterate_transfers(windows, packed):
+            window = self._map(transfer.start, transfer.stop)
+            if window is None:
+                return False
+            transfer.copy_ranges(window)
+        return True
+
+    def _read_into(self, packed: Bytes, extents: Extents) -> None:
+        """Fill a buffer. Threads share the requests for many bytes."""
+        if extents.nbytes <= _PART or not _HAS_PREADV:
+            super()._read_into(packed, extents)
+            return
+        with self.open() as fill, ThreadPoolExecutor(_MAX_THREADS) as threads:
+            transfers = extents.iterate_transfers(self.plan_requests(extents), packed)
+            for _ in threads.map(partial(self._transfer, fill), transfers):
+                pass
+
+    def _map(self, start: int, stop: int) -> Bytes | None:
+        """Map a range, copy-on-write, or return None if that is impossible."""
         origin = start - start % mmap.ALLOCATIONGRANULARITY
         window = None
         with self.open() as file, suppress(OSError, ValueError, OverflowError):
@@ -212,16 +249,6 @@ class LocalFile(Source):
         window.path = self.path
         _windows.add(window)
         return np.frombuffer(window, dtype=np.uint8)[start - origin :]
-
-    def _fill(self, fill: Fill, start: int, target: Bytes) -> None:
-        """Fill a buffer. Threads share a large one if they need not share a position."""
-        if target.size <= _PART or not _HAS_PREADV:
-            super()._fill(fill, start, target)
-            return
-        with ThreadPoolExecutor(_MAX_THREADS) as threads:
-            parts = [target[first : first + _PART] for first in range(0, target.size, _PART)]
-            starts = range(start, start + target.size, _PART)
-            list(threads.map(super()._fill, repeat(fill), starts, parts))
 
 
 def _allocate(start: int, size: int) -> Bytes:

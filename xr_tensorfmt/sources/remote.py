@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.extents import Bytes, Extents, Fetch
+from xr_tensorfmt.core.extents import Bytes, Extents, Transfer
 from xr_tensorfmt.core.source import Item, Result, Source
 from xr_tensorfmt.errors import build_directory_error
 from xr_tensorfmt.sources.locations import Location
@@ -56,6 +56,7 @@ class RemoteFile(Source):
     version: Version
 
     high_latency = True
+    batch_bytes = 256 << 20  # enough for concurrent requests
     read_ahead = 1 << 20
 
     @property
@@ -92,8 +93,8 @@ class RemoteFile(Source):
         """Fetch byte ranges with concurrent requests."""
         packed = np.empty(extents.nbytes, dtype=np.uint8)
         location = self.location.renew_after_fork()
-        fetches = extents.iterate_fetches(self.plan_requests(extents), packed)
-        run_all(partial(self._start_fetch, location), fetches)
+        transfers = extents.iterate_transfers(self.plan_requests(extents), packed)
+        run_all(partial(self._start_transfer, location), transfers)
         if not location.store.is_conditional:
             self._check_sometimes()
         return packed
@@ -103,14 +104,14 @@ class RemoteFile(Source):
         """The version that responses must have."""
         return self.version if self.location.verify_unchanged else Version(self.size)
 
-    def _start_fetch(self, location: Location, fetch: Fetch) -> Future[None]:
+    def _start_transfer(self, location: Location, transfer: Transfer) -> Future[None]:
         version = self.expected_version
-        request = RangeRequest(location.name, location.path, fetch.start, fetch.stop, version)
+        request = RangeRequest(location.name, location.path, transfer.start, transfer.stop, version)
 
         async def attempt() -> None:
-            buffer = fetch.allocate()
+            buffer = transfer.allocate()
             await _request_range(location, request, buffer.data)
-            fetch.copy_ranges(buffer)
+            transfer.copy_ranges(buffer)
 
         return start_request(location, attempt, request)
 

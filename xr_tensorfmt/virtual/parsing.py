@@ -21,14 +21,13 @@ from zarr.storage import MemoryStore
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, find_dividing_chunk
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Element, Plain
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.layout import Dense, InMemory, Transposed
 from xr_tensorfmt.core.open_options import Names
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import InMemory, Transposed
 from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.options import EngineKeywords, parse_size
 from xr_tensorfmt.errors import shorten

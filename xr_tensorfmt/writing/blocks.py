@@ -22,13 +22,19 @@ from dask.highlevelgraph import HighLevelGraph
 from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, ceil_div
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents
-from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, WritableLayout
+from xr_tensorfmt.core.layout import (
+    BATCH_BYTES,
+    WHOLE,
+    Dense,
+    EncodedBatch,
+    Transposed,
+    WritableLayout,
+    file_order,
+)
 from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.selection import Indices, Selection
-from xr_tensorfmt.core.views import Transposed, file_order
 from xr_tensorfmt.datasets.dask_tasks import TaskRef
 from xr_tensorfmt.datasets.lazy_array import drop_chunks, find_undecoded_tensor, get_lazy_data
 from xr_tensorfmt.writing.atomic_file import AtomicFile

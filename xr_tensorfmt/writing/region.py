@@ -18,12 +18,11 @@ from xarray import DataArray, Variable
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.layout import WHOLE, EncodedBatch
+from xr_tensorfmt.core.layout import WHOLE, EncodedBatch, file_order
 from xr_tensorfmt.core.reading import locate
 from xr_tensorfmt.core.reading import read as read_selection
 from xr_tensorfmt.core.selection import Indices, Selection, array_to_indices
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import file_order
 from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.dask_tasks import find_values
 from xr_tensorfmt.datasets.explanation import find_sources

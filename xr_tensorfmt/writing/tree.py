@@ -10,7 +10,7 @@ import numpy as np
 from xarray import Coordinates, Dataset, DataTree, Variable
 
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.views import InMemory
+from xr_tensorfmt.core.layout import InMemory
 from xr_tensorfmt.datasets.groups import GROUP_NAME_MARK, split_groups, unquote
 
 _NO_VALUES = InMemory(np.zeros(()))

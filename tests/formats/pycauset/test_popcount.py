@@ -18,9 +18,10 @@ from tests.packedbits import make_causal, make_dense_bits
 from tests.recording import RecordingSource
 from tests.work import limit_calls
 from xr_tensorfmt import pycauset
+from xr_tensorfmt.core.elements import Boolean
 from xr_tensorfmt.datasets.lazy_array import find_undecoded_tensor
 from xr_tensorfmt.formats.pycauset.bit_counts import BitCounts
-from xr_tensorfmt.formats.pycauset.packed import Bits, Rows
+from xr_tensorfmt.formats.pycauset.packed import Packed, Rows
 from xr_tensorfmt.pycauset import popcount
 from xr_tensorfmt.sources.local import LocalFile
 
@@ -228,7 +229,7 @@ def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.bit_counts._CACHED_BYTES", limit)
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.bit_counts._TASK", limit)
     content, layout, values = make_causal(order)
-    assert isinstance(layout, Bits)
+    assert isinstance(layout, Packed)
     (tmp_path / "file").write_bytes(content)
     # Words between rows are not counted.
     for source in (LocalFile.from_path(tmp_path / "file"), RecordingSource(content)):
@@ -249,7 +250,7 @@ def test_column_counts_of_more_rows_than_byte_can_count(
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.bit_counts._TASK", limit)
     values = np.ones((rows, width), bool)
     values[::3, ::2] = False
-    layout = Bits(Rows(rows, width, 1, 64, 0))
+    layout = Packed(Rows(rows, width, 1, 64, 0), Boolean())
     source = RecordingSource(pf.pack_bits(values, 64, dirty=True))
     counts = BitCounts(source, layout, 0, width).count_columns(np.arange(rows))
     np.testing.assert_array_equal(counts[0], values.sum(0))

@@ -11,8 +11,10 @@ import xarray as xr
 
 from tests import pycausetfiles as pf
 from tests.recording import RecordingSource
-from xr_tensorfmt.core.indexing import plan_read
-from xr_tensorfmt.formats.pycauset.packed import Bits, Rows
+from xr_tensorfmt.core.elements import Boolean
+from xr_tensorfmt.core.reading import plan_key
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.formats.pycauset.packed import Packed, Rows
 from xr_tensorfmt.sources.memory import Memory
 
 
@@ -38,16 +40,15 @@ def open_tensor(content: bytes | Path) -> xr.DataArray:
 def test_columns_of_bits_are_taken_some_rows_at_once(
     order: int, limit: int, diagonal: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.core.reading._BATCH_BYTES", limit)
+    monkeypatch.setattr(Source, "batch_bytes", limit)
     values = np.random.default_rng(1).random((order, order)) < 0.5
     values = values if diagonal is None else np.triu(values, 1)
     content = pf.pack_bits(values, 8) if diagonal is None else pf.pack_triangle(values)
-    layout = Bits(Rows(order, order, 1, 8, 0, diagonal))
+    layout = Packed(Rows(order, order, 1, 8, 0, diagonal), Boolean())
     rng = np.random.default_rng(order)
     for count in {1, order // 2 or 1, order - order // 10}:
         rows, columns = (np.sort(rng.permutation(order)[:count]) for _ in range(2))
-        plan = plan_read((rows, columns), layout, is_vectorized=False)
-        actual = plan.read(layout, Memory(content))
+        actual = plan_key(layout, Memory(content), (rows, columns)).read()
         np.testing.assert_array_equal(actual, values[np.ix_(rows, columns)], strict=True)
 
 
@@ -64,8 +65,8 @@ def test_elements_in_any_order_are_read_once() -> None:
         )
         np.testing.assert_array_equal(data.isel(row=some, col=5), values[some, 5])
         source = RecordingSource(pf.pack_triangle(values))
-        layout = Bits(Rows(100, 100, 1, 8, 0, 1))
-        actual = plan_read((some, some), layout, is_vectorized=False).read(layout, source)
+        layout = Packed(Rows(100, 100, 1, 8, 0, 1), Boolean())
+        actual = plan_key(layout, source, (some, some)).read()
         np.testing.assert_array_equal(actual, expected, strict=True)
         assert source.fetched <= len(pf.pack_triangle(values))
 
@@ -94,7 +95,7 @@ def test_elements_in_any_order_equal_numpy_at_every_size_of_blocks(
     some = np.random.default_rng(4).permutation(200)[:171]
     keys = (some, np.sort(some), slice(3, 150), slice(None, None, -1), 5, [9, 9, 0])
     for limit in (500, 1 << 20):
-        monkeypatch.setattr("xr_tensorfmt.core.reading._BATCH_BYTES", limit)
+        monkeypatch.setattr(Source, "batch_bytes", limit)
         for rows in keys:
             for columns in keys:
                 for array in (data, data.transpose()):

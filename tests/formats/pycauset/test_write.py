@@ -272,7 +272,7 @@ def test_type_that_is_not_written_is_stored_dense(tmp_path: Path) -> None:
     payload = pf.pack_triangle(values, diagonal=True)
     path = tmp_path / "symmetric"
     path.write_bytes(pf.r1(pf.make_metadata("SYMMETRIC", "FLOAT64", 9, 9), payload))
-    with pytest.raises(ValueError, match=r"values in the layout Mirrored can only be read"):
+    with pytest.raises(ValueError, match=r"values in the layout Gathered can only be read"):
         to_file(make_array(values[:2]), path, "pycauset", region={"row": slice(0, 2)})
     to_file(open_lazily(path), tmp_path / "t", "pycauset")
     assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"

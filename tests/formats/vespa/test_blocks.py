@@ -19,10 +19,11 @@ from tests.work import limit_memory
 from xr_tensorfmt import TensorFormatError, to_file
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.layout import Gathered, Layout
 from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.core.reading import locate
 from xr_tensorfmt.core.reading import read as read_selected
-from xr_tensorfmt.core.selection import Points, Selection
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.formats.vespa import scan
 from xr_tensorfmt.formats.vespa.layouts import OuterProduct
@@ -233,12 +234,14 @@ def test_outer_product_reads_blocks_that_it_needs() -> None:
     content = vf.make_tensor("float", ["k", "l"], {"n": 64}, labels, values)
     source = RecordingSource(content)
     blocks = make_blocks(source)
-    layout = OuterProduct(blocks, (2000,), np.arange(2000), np.arange(2000), np.nan)
+    product = OuterProduct(blocks, (2000,), np.arange(2000), np.arange(2000))
+    layout = Gathered((2000, 64), blocks.dtype, product.gather, fill_value=np.nan)
     source.requests.clear()
     selection = Selection(layout.shape, (range(500, 510), range(64)))
     np.testing.assert_array_equal(read_selected(layout, source, selection), values[500:510])
     assert source.fetched < 10 * 300
-    assert layout.locate(selection).nbytes == 10 * 256
+    ((_, extents),) = locate(layout, source, selection)
+    assert extents.nbytes == 10 * 256
 
 
 def test_outer_product_in_chunks_and_without_blocks() -> None:
@@ -256,12 +259,13 @@ def test_outer_product_in_chunks_and_without_blocks() -> None:
     source = Memory(empty)
     blocks = make_blocks(source)
     nothing = np.empty(0, np.int64)
-    layout = OuterProduct(blocks, (2, 2), nothing, nothing, 7.0)
-    points = Points(layout.shape, (np.array([0, 1]), np.array([1, 1]), np.array([0, 3])))
+    product = OuterProduct(blocks, (2, 2), nothing, nothing)
+    layout = Gathered((2, 2, 4), blocks.dtype, product.gather, fill_value=7.0)
+    points = Selection(layout.shape, (np.array([0, 1]), np.array([1, 1]), np.array([0, 3])), True)
     assert read_selected(layout, source, points).tolist() == [7.0, 7.0]
     everything = Selection.everything(layout.shape)
     assert (read_selected(layout, source, everything) == 7.0).all()
-    assert layout.locate(everything).nbytes == 0
+    assert not locate(layout, source, everything)
 
 
 def test_chunks_of_each_opening_have_own_names() -> None:

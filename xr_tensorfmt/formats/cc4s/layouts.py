@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import prod
@@ -11,14 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, Element, Plain
-from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.layout import Layout, SearchedLayout
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.layout import (
+    Dense,
+    Gathered,
+    Layout,
+    Part,
+    WholeLayout,
+    pick_values,
+    put_at_flat,
+)
 from xr_tensorfmt.core.locks import CachedValue
-from xr_tensorfmt.core.selection import Points, Selection
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import Composite, Part
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.cc4s.header import Properties, TensorEntry
 
@@ -37,47 +43,62 @@ _ELEMENTS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Text(SearchedLayout):
+class Text(WholeLayout):
     """A row-major array as text. The first read parses the whole text and keeps the values."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     size: int
-    _values: CachedValue[Array] = field(default_factory=CachedValue, repr=False, compare=False)
+    kept: CachedValue[Array] = field(default_factory=CachedValue, repr=False, compare=False)
+
+    @property
+    def piece_bytes(self) -> int:
+        """Bytes of text to parse at a time."""
+        return PIECE
 
     def locate(self, selection: Selection) -> Extents:
         """Return the whole text, because lines have any width."""
         return Extents.single(0, self.size) if self.size else Extents.empty()
 
-    def search(self, source: Source, selection: Selection) -> Array:
+    def pick(self, source: Source, content: Array, selection: Selection) -> Array:
         """Select from the values of the whole text."""
-        values = self._values.get(lambda: self._parse_file(source))
-        return np.asarray(values[selection.flat].reshape(selection.shape))
+        return pick_values(content, selection)
 
-    def _parse_file(self, source: Source) -> Array:
-        """Parse the text in pieces of whole lines."""
-        pieces = [np.empty(0, self.dtype)]
-        start, rest = 0, b""
-        while start < self.size:
-            stop = min(self.size, start + max(PIECE, len(rest)))
-            raw = rest + source.read(Extents.single(start, stop)).tobytes()
+    def parse(self, source: Source, pieces: Iterable[Bytes]) -> Array:
+        """Parse the text."""
+        values = np.concatenate([np.empty(0, self.dtype), *self.parse_lines(source, pieces)])
+        self.check_count(source, values.size)
+        return values.reshape(self.shape)
+
+    def parse_lines(self, source: Source, pieces: Iterable[Bytes]) -> Iterator[Array]:
+        """Yield the values of each piece, of whole lines."""
+        stop, pending = 0, list[bytes]()
+        for piece in pieces:
+            stop += piece.size
+            pending.append(piece.tobytes())
+            if stop < self.size and b"\n" not in pending[-1]:
+                continue
+            raw = b"".join(pending)
             end = len(raw) if stop == self.size else raw.rfind(b"\n") + 1
-            start, rest = stop, raw[end:]
+            pending = [raw[end:]]
             try:
-                pieces.append(self._parse(raw[:end]))
+                values = self._parse(raw[:end])
             except ValueError:
                 raise self._build_value_error(source, raw[:end], stop - len(raw)) from None
-        values, expected = np.concatenate(pieces), prod(self.shape)
-        if values.size != expected:
+            yield values
+
+    def check_count(self, source: Source, count: int) -> None:
+        """Raise TensorFormatError if the number of values is not the number of elements."""
+        expected = prod(self.shape)
+        if count != expected:
             raise TensorFormatError(
                 source.name,
                 field="the elements",
-                actual=f"{values.size} values",
+                actual=f"{count} values",
                 expected=f"{expected} for a tensor of shape {self.shape[::-1]}",
                 hint="the file is incomplete, or belongs to another YAML file; fetch both again",
-                offset=self.size if values.size < expected else 0,
+                offset=self.size if count < expected else 0,
             )
-        return values
 
     def _parse(self, raw: bytes) -> Array:
         """Parse lines; raise ValueError if one has no value."""
@@ -150,11 +171,9 @@ class Axis:
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks(Composite):
-    """All elements of a tensor stored in blocks. Elements outside the blocks are zero."""
+class Blocks:
+    """The places of elements in blocks. Elements outside the blocks are zero."""
 
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
     inner: Layout  # the stored elements, block by block
     # The slowest axis comes first.
     axes: tuple[Axis, ...]
@@ -177,16 +196,22 @@ class Blocks(Composite):
         order = np.argsort(keys)
         offsets = (np.cumsum(sizes) - sizes)[order]
         inner = Dense((int(sizes.sum()),), element, 0)
-        shape, ordered = tuple(axis.labels.size for axis in axes), np.stack(strides[::-1])[:, order]
-        return cls(shape, inner.dtype, inner, axes, keys[order], offsets, ordered)
+        return cls(inner, axes, keys[order], offsets, np.stack(strides[::-1])[:, order])
 
-    def split(self, selection: Selection) -> Iterator[Part]:
-        """Yield the selected elements that are stored. Targets are flat positions."""
+    @property
+    def layout(self) -> Gathered:
+        """The layout of all elements of the tensor."""
+        shape = tuple(axis.labels.size for axis in self.axes)
+        return Gathered(shape, self.inner.dtype, self.gather, (self.inner,))
+
+    def gather(self, selection: Selection) -> Iterator[Part]:
+        """Yield the selected elements that are stored."""
         start = 0
         for batch in selection.divide(_ELEMENTS_AT_ONCE) if self.inner.shape[0] else ():
             inside, flat = self._find_stored(batch.mesh)
             if flat.size:
-                yield Part(self.inner, Points(self.inner.shape, (flat,)), start + inside)
+                points = Selection(self.inner.shape, (flat,), is_pointwise=True)
+                yield Part(self.inner, points, put_at_flat(start + inside))
             start += batch.size
 
     def _find_stored(self, indices: Sequence[Integers]) -> tuple[Integers, Integers]:
@@ -202,10 +227,6 @@ class Blocks(Composite):
             positions = np.broadcast_to(axis.positions[index], keys.shape)
             flat += positions.ravel()[inside] * strides[block]
         return inside, flat
-
-    def put(self, values: Array, target: Any, stored: Array) -> None:
-        """Set the elements at flat positions."""
-        values.reshape(-1)[target] = stored
 
 
 def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> Blocks:

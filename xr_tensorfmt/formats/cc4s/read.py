@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
 from xr_tensorfmt.core.findings import End, Finding, finding_from_error
 from xr_tensorfmt.core.header import Fields, HeaderReader, check_size, parse_json
-from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.layout import Dense, InMemory, Layout, column_major, scale_layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
-from xr_tensorfmt.core.views import InMemory, Scaled, column_major
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s import header, spec
 from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, TensorEntry
@@ -263,7 +261,7 @@ def _build_tensor(
     layout, end = _build_layout(entry, source, blocks)
     layout = column_major(layout)
     if options.apply_unit and entry.unit != 1:
-        layout = Scaled(layout, entry.unit)
+        layout = scale_layout(layout, entry.unit)
     file_info = {
         "format": "cc4s",
         "version": spec.VERSION,
@@ -339,7 +337,7 @@ def _build_layout(entry: TensorEntry, source: Source, blocks: Blocks | None) -> 
     if is_text:
         end = End(source, source.size, "the elements")
         layout = Text(lengths, entry.element.dtype, source.size)
-    return layout if blocks is None else replace(blocks, inner=layout), end
+    return layout if blocks is None else replace(blocks, inner=layout).layout, end
 
 
 def _refuse_records(source: Source) -> None:

@@ -12,11 +12,10 @@ from typing import Any, Literal
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
+from xr_tensorfmt.core.layout import Dense, column_major
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import is_file_name
-from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.datasets.cf import RELATED
 from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, find_stack_level
 from xr_tensorfmt.formats.cc4s import dimensions, spec

@@ -13,15 +13,13 @@ import numpy as np
 from numpy.lib import format as npy
 
 from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Plain
 from xr_tensorfmt.core.file_format import Format, LazyFormat, Match
 from xr_tensorfmt.core.findings import End, Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader, check_size
-from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.layout import Dense, Layout, column_major
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats import keyed
 from xr_tensorfmt.formats.zip_members import (

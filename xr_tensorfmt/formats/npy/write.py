@@ -7,8 +7,8 @@ from io import BytesIO
 import numpy as np
 from numpy.lib import format as npy
 
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Plain
+from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.core.narrow_floats import build_elements
 from xr_tensorfmt.formats.npy import get_default_dims
 from xr_tensorfmt.writing.checked_input import CheckedInput

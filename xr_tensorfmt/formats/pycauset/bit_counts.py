@@ -14,13 +14,12 @@ from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.extents import Bytes, Integers
-from xr_tensorfmt.core.indexing import normalize_entry
+from xr_tensorfmt.core.layout import Transposed
+from xr_tensorfmt.core.reading import normalize_entry
 from xr_tensorfmt.core.selection import indices_to_array
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.datasets.lazy_array import find_undecoded_tensor
-from xr_tensorfmt.formats.pycauset.matrices import OnlyRow
-from xr_tensorfmt.formats.pycauset.packed import Bits
+from xr_tensorfmt.formats.pycauset.packed import Packed
 
 _WORD_BYTES = 8
 # Words whose first bits are set, by the number of these bits.
@@ -42,7 +41,7 @@ class BitCounts:
     """Counts of the bits in a range of columns."""
 
     source: Source
-    bits: Bits
+    bits: Packed
     first: int
     stop: int
 
@@ -136,12 +135,12 @@ def count_bits(variable: Variable, summed_axes: Sequence[int]) -> Any:
     if lazy is None:
         return None
     view = lazy.array.layout
-    axes: tuple[int, ...] = (1,) if isinstance(view, OnlyRow) else (0, 1)
+    bits = view.inner if isinstance(view, Transposed) else view
+    if not isinstance(bits, Packed) or not bits.has_bits:
+        return None
+    axes: tuple[int, ...] = (1,) if bits.is_vector else (0, 1)
     if isinstance(view, Transposed):
         axes = view.axes
-    bits = view.inner if isinstance(view, OnlyRow | Transposed) else view
-    if not isinstance(bits, Bits):
-        return None
     picks = dict(zip(axes, map(normalize_entry, lazy.key.tuple, view.shape), strict=True))
     # The variable has the axes of the layout in this order, without axes that a key dropped.
     remaining = [axis for axis in axes if not isinstance(picks[axis][1], int)]

@@ -1,168 +1,91 @@
-"""Layouts of the matrix types: diagonals, and views of stored rows and planes."""
+"""Layouts of the matrix types: diagonals, mirrored triangles, planes and blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
-from xr_tensorfmt.core.chunk_grid import contiguous_chunk
-from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.header import MAX_ITEM_BYTES, check_size
-from xr_tensorfmt.core.layout import EncodedBatch, Layout, WritableLayout
-from xr_tensorfmt.core.selection import Points, Selection, array_to_indices
+from xr_tensorfmt.core.layout import Dense, Gathered, InMemory, Layout, Part, Transposed, put_at
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import Composite, InMemory, Part, View
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset import spec
-from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, Rows
+from xr_tensorfmt.formats.pycauset.packed import Packed, Rows
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 
 
-@dataclass(frozen=True)
-class Diagonal(Composite):
-    """Matrix, or its first row, with one nonzero diagonal from column `shift`, 1 if not stored."""
-
-    shape: tuple[int, ...]
-    values: Dense | None = None
-    shift: int = 0
-
-    dtype = np.dtype(np.float64)
-
-    def split(self, selection: Selection) -> Iterator[Part]:
-        """Yield the selected part of the diagonal."""
-        rows, columns = (np.zeros(1, dtype=np.int64), *selection.mesh)[-2:]
-        target = np.nonzero(rows + self.shift == columns)
-        numbers = np.broadcast_to(rows, selection.shape)[target]
-        if numbers.size:
-            stored = self.values or InMemory(np.broadcast_to(1.0, (min(self.shape),)))
-            yield Part(stored, Points(stored.shape, (numbers,)), target)
-
-    @property
-    def layout_to_validate(self) -> Layout | None:
-        """The diagonal, if it is stored."""
-        return self.values
+def build_diagonal(shape: tuple[int, ...], stored: Dense | None = None, shift: int = 0) -> Gathered:
+    """Return a matrix, or its first row, with a diagonal from column `shift`, 1 if not stored."""
+    gather = partial(_gather_diagonal, stored, shift)
+    inner = () if stored is None else (stored,)
+    return Gathered(shape, np.dtype(np.float64), gather, inner)
 
 
-@dataclass(frozen=True)
-class Mirrored(View):
-    """Square matrix whose lower triangle is the upper one times `sign`."""
-
-    inner: Packed
-    sign: int
-
-    def select(self, selection: Selection) -> Sequence[Selection]:
-        """Return the selection, and its mirror image if elements are below the diagonal."""
-        rows, columns = selection.index_arrays
-        if isinstance(selection, Points):
-            return (Points(self.shape, (np.minimum(rows, columns), np.maximum(rows, columns))),)
-        if rows[-1] > columns[0]:
-            return selection, selection.transpose((1, 0))
-        return (selection,)
-
-    def apply(self, selection: Selection, *values: Array) -> Array:
-        """Copy elements below the diagonal from their mirror image."""
-        rows, columns = selection.mesh
-        upper, image = values[0], values[-1].T
-        if len(values) > 1 or isinstance(selection, Points):
-            np.copyto(upper, image if self.sign > 0 else 0 - image, where=rows > columns)
-        return upper
+def _gather_diagonal(stored: Dense | None, shift: int, selection: Selection) -> Iterator[Part]:
+    rows, columns = (np.zeros(1, dtype=np.int64), *selection.mesh)[-2:]
+    target = np.nonzero(rows + shift == columns)
+    numbers = np.broadcast_to(rows, selection.shape)[target]
+    if numbers.size:
+        ones = np.broadcast_to(1.0, (min(selection.tensor_shape),))
+        values: Layout = InMemory(ones) if stored is None else stored
+        points = Selection(values.shape, (numbers,), is_pointwise=True)
+        yield Part(values, points, put_at(target))
 
 
-@dataclass(frozen=True)
-class OnlyRow(View, WritableLayout):
-    """Vector stored as a matrix with one row."""
+def build_mirrored(stored: Layout, sign: int) -> Gathered:
+    """Return a square matrix whose lower triangle is the stored upper one times `sign`."""
+    gather = partial(_gather_mirrored, stored, sign)
+    return Gathered(stored.shape, stored.dtype, gather, (stored,))
 
-    inner: WritableLayout
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The columns."""
-        return self.inner.shape[1:]
+def _gather_mirrored(stored: Layout, sign: int, selection: Selection) -> Iterator[Part]:
+    yield Part(stored, selection)
+    rows, columns = selection.mesh
+    if rows.max() > columns.min():
+        yield Part(Transposed(stored, (1, 0)), selection, partial(_mirror, sign, rows > columns))
 
-    def select(self, selection: Selection) -> Sequence[Selection]:
-        """Return the selection in the only row."""
-        return (selection.prepend(0, 1),)
 
-    def apply(self, selection: Selection, *values: Array) -> Array:
-        """Drop the axis of the row."""
-        return values[0].reshape(selection.shape)
+def _mirror(sign: int, is_below: NDArray[np.bool_], values: Array, image: Array) -> None:
+    np.copyto(values, image if sign > 0 else 0 - image, where=is_below)
 
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return the columns of a chunk of the inner layout."""
-        return self.inner.chunk_shape(target)[1:]
 
-    def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
-        """Encode the row."""
-        return self.inner.encode(selection.prepend(0, 1), values[np.newaxis])
+def build_complex(real: Dense, imaginary: Dense) -> Gathered:
+    """Return complex numbers that are stored as all real parts, then all imaginary parts."""
+    planes = real, imaginary
+    return Gathered(real.shape, np.dtype(np.complex64), partial(_gather_planes, planes), planes)
 
-    def stored_element(self) -> Element:
-        """Return the element of the matrix."""
-        return self.inner.stored_element()
 
-    @property
-    def write_units(self) -> tuple[int, ...]:
-        """The write units of the columns."""
-        return self.inner.write_units[1:]
+def _gather_planes(planes: tuple[Dense, Dense], selection: Selection) -> Iterator[Part]:
+    for number, plane in enumerate(planes):
+        yield Part(plane, selection, partial(_put_plane, number))
+
+
+def _put_plane(number: int, values: Array, stored: Array) -> None:
+    values.view(np.float32).reshape(*values.shape, 2)[..., number] = stored
 
 
 @dataclass(frozen=True)
-class ComplexPlanes(View):
-    """Complex numbers stored as all real parts, then all imaginary parts."""
+class BlockMatrix:
+    """Blocks of a matrix in other files."""
 
-    dtype = np.dtype(np.complex64)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of either part."""
-        return self.inner.shape[1:]
-
-    def select(self, selection: Selection) -> Sequence[Selection]:
-        """Return the selections in both planes."""
-        return selection.prepend(0, 2), selection.prepend(1, 2)
-
-    def apply(self, selection: Selection, *values: Array) -> Array:
-        """Combine real and imaginary parts."""
-        combined = np.empty(selection.shape, dtype=self.dtype)
-        combined.real, combined.imag = (plane.reshape(selection.shape) for plane in values)
-        return combined
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return a chunk of whole rows."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
-
-
-@dataclass(frozen=True)
-class BlockMatrix(Composite):
-    """Matrix assembled from blocks in other files."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
     blocks: tuple[tuple[Source, Layout, tuple[int, int]], ...]  # with the first row and column
 
-    layout_to_validate = None  # the check of PyCauset reads the stored elements of the blocks
+    def build_layout(self, shape: tuple[int, int]) -> Gathered:
+        """Return the layout. The check of PyCauset reads the stored elements of the blocks."""
+        dtype = np.result_type(*(layout.dtype for _, layout, _ in self.blocks))
+        return Gathered(shape, dtype, self.gather)
 
-    def split(self, selection: Selection) -> Iterator[Part]:
+    def gather(self, selection: Selection) -> Iterator[Part]:
         """Yield the selected parts of blocks."""
         for source, layout, corner in self.blocks:
-            shape = layout.shape
-            corners = zip(selection.index_arrays, corner, strict=True)
-            moved = [indices - low for indices, low in corners]
-            target: Any
-            if isinstance(selection, Points):
-                inside = [(m >= 0) & (m < length) for m, length in zip(moved, shape, strict=True)]
-                target = np.flatnonzero(np.logical_and(*inside))
-                inner: Selection = Points(shape, tuple(indices[target] for indices in moved))
-            else:
-                axes = zip(moved, shape, strict=True)
-                target = tuple(slice(*m.searchsorted((0, length)).tolist()) for m, length in axes)
-                parts = zip(moved, target, strict=True)
-                inner = Selection(shape, tuple(array_to_indices(m[part]) for m, part in parts))
-            if inner.size:
-                yield Part(layout, inner, target, source)
+            inner, target = selection.crop(corner, layout.shape)
+            yield Part(layout, inner, put_at(target), source)
 
 
 def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
@@ -176,23 +99,24 @@ def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
     is_flat = matrix.is_vector and not matrix.is_transposed
     lengths = shape[1:] if is_flat else shape
     if properties.stored == "none":
-        return Diagonal(lengths, shift=matrix.seed if matrix.is_vector else 0), 0
+        return build_diagonal(lengths, shift=matrix.seed if matrix.is_vector else 0), 0
     if properties.stored == "triangle" or matrix.data_type == spec.BIT:
         bits = 1 if matrix.data_type == spec.BIT else 8 * element.stored.itemsize
         diagonal = None
         if properties.stored == "triangle":
             diagonal = 0 if matrix.has_diagonal or properties.mirror_sign else 1
         rows = Rows(*shape, bits, matrix.row_bytes, offset, diagonal)
-        layout: Any = Bits(rows) if matrix.data_type == spec.BIT else Packed(rows, element)
+        layout: Layout = Packed(rows, element, is_flat)
         if properties.mirror_sign:
-            layout = Mirrored(layout, properties.mirror_sign)
-        return OnlyRow(layout) if is_flat else layout, rows.nbytes
+            layout = build_mirrored(layout, properties.mirror_sign)
+        return layout, rows.nbytes
     if properties.stored == "diagonal":
         dense = Dense(lengths[:1], element, offset)
-        return Diagonal(shape, dense), dense.stop - offset
+        return build_diagonal(shape, dense), dense.stop - offset
     if matrix.data_type == spec.COMPLEX_FLOAT16:
-        dense = Dense((2, *lengths), element, offset)
-        return ComplexPlanes(dense), dense.stop - offset
+        real = Dense(lengths, element, offset)
+        imaginary = Dense(lengths, element, real.stop)
+        return build_complex(real, imaginary), imaginary.stop - offset
     dense = Dense(lengths, element, offset)
     return dense, dense.stop - offset
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import PAGE, ceil_div, contiguous_chunk
-from xr_tensorfmt.core.elements import Array, Boolean, Element
+from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
@@ -21,7 +21,8 @@ from xr_tensorfmt.core.layout import (
     compute_relative_slices,
     view_as_bytes,
 )
-from xr_tensorfmt.core.selection import MAX_RUNS, Points, Selection
+from xr_tensorfmt.core.selection import MAX_RUNS, Selection
+from xr_tensorfmt.core.source import Source
 
 Number = TypeVar("Number", int, Integers)
 
@@ -29,6 +30,8 @@ Number = TypeVar("Number", int, Integers)
 _SPARSE_BYTES = 512
 # Bytes of packed rows to write at a time. From 4 MiB on, numpy allocates large memory pages.
 _BATCH_BYTES = 4 << 20
+# Values keep at most 1/32 of their size in bits before the first column.
+_MAX_SPARE = 32
 # Unpacked bytes of a triangle to copy at a time, to stay within a processor cache.
 _CACHED_BYTES = 2 << 20
 
@@ -128,65 +131,97 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Packed(WritableLayout):
-    """Matrix with padded rows, or upper triangle. Elements that are not stored are 0."""
+    """Matrix with padded rows, or upper triangle. Elements that are not stored are 0.
+
+    Bit k of a row of bits is bit ``k % 8`` of its byte ``k // 8``.
+    """
 
     rows: Rows
     element: Element
+    is_vector: bool = False  # the only row
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.rows.count, self.rows.columns
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns, or the columns of a vector."""
+        columns = (self.rows.columns,)
+        return columns if self.is_vector else (self.rows.count, *columns)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """dtype of the values."""
         return self.element.dtype
 
+    @property
+    def has_bits(self) -> bool:
+        """Whether an element is a bit."""
+        return self.rows.bits == 1
+
     def stored_element(self) -> Element:
         """Return the element."""
         return self.element
 
+    def _as_matrix(self, selection: Selection) -> Selection:
+        return selection.prepend(0, 1) if self.is_vector else selection
+
     def locate(self, selection: Selection) -> Extents:
         """Return one range per row, or per element if they are far apart. Join adjacent ranges."""
+        selection = self._as_matrix(selection)
         if self._is_sparse(selection):
-            _, offsets, _ = self._locate_elements(selection.to_points())
+            _, offsets, _ = self._locate_elements(selection)
             is_new = np.diff(offsets, prepend=-1) > 0
             return Extents.uniform(offsets[is_new], self.element.stored.itemsize)
-        return self.find_pieces(selection).extents
+        return self._find_pieces(selection).extents
 
-    def find_pieces(self, selection: Selection) -> Pieces:
+    def _find_pieces(self, selection: Selection) -> Pieces:
         """Return the bytes of the columns from the first to the last one, row by row."""
         rows, columns = selection.index_arrays
         return self.rows.find_pieces(rows, int(columns[0]), int(columns[-1]) + 1)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return a chunk of whole rows, and of whole pages of the file if possible."""
-        count, columns = self.shape
+        count, columns = self.rows.count, self.rows.columns
         max_rows = target // (columns * self.dtype.itemsize) if count and columns else 0
-        if not max_rows:
+        if not max_rows or self.is_vector:
             return contiguous_chunk(self.shape, self.dtype.itemsize, target)
         stored = PAGE if self.rows.is_triangle else self.rows.stride
         return *contiguous_chunk((count,), stored, max_rows * stored), columns
 
+    def batch_size(self, source: Source, selection: Selection) -> int:
+        """Divide selections that need more memory than their packed rows and their values."""
+        if not self.has_bits:
+            return super().batch_size(source, selection)
+        selection = self._as_matrix(selection)
+        if self._is_sparse(selection):
+            return MAX_RUNS
+        columns = selection.indices[1]
+        width = int(columns[-1] - columns[0]) + 1
+        if width == len(columns):
+            return selection.size
+        return source.batch_bytes * len(columns) // width
+
     def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Decode the columns from the first to the last one, row by row."""
+        shape, selection = selection.shape, self._as_matrix(selection)
         if self._is_sparse(selection):
-            return self._decode_elements(packed, selection.to_points()).reshape(selection.shape)
+            return self._decode_elements(packed, selection).reshape(shape)
         rows, columns = selection.index_arrays
         first, stop = int(columns[0]), int(columns[-1]) + 1
         is_complete = columns.size == stop - first
+        if self.has_bits and is_complete and not self.rows.is_triangle:
+            return _unpack(packed.reshape(rows.size, -1), first % 8, columns.size).reshape(shape)
         if out is None or not is_complete:
             # Memory pages of zeros that are not written to take no time.
             out = np.zeros((rows.size, stop - first), dtype=self.dtype)
         elif self.rows.is_triangle:
             out[...] = 0
-        pieces = self.find_pieces(selection)
+        values = out.reshape(rows.size, stop - first)
+        pieces = self._find_pieces(selection)
         if len(pieces):
-            self._fill(out[: len(pieces)], packed, pieces)
-        return out if is_complete else out.take(columns - first, axis=1)
+            fill = self._fill_bits if self.has_bits else self._fill_numbers
+            fill(values[: len(pieces)], packed, pieces)
+        return out.reshape(shape) if is_complete else values.take(columns - first, 1).reshape(shape)
 
-    def _fill(self, values: Array, packed: Bytes, pieces: Pieces) -> None:
+    def _fill_numbers(self, values: Array, packed: Bytes, pieces: Pieces) -> None:
         """Set the stored elements of rows. The others are 0."""
         stored, width = self.element.stored, values.shape[1]
         starts, leads = pieces.packed_starts, pieces.lead
@@ -198,52 +233,62 @@ class Packed(WritableLayout):
             stop = position + (width - lead) * stored.itemsize
             self.element.decode_into(row[lead:], packed[position:stop].view(stored))
 
+    def _fill_bits(self, values: Array, packed: Bytes, pieces: Pieces) -> None:
+        """Unpack the stored bits of rows, many rows at a time."""
+        width, starts, bits, leads = values.shape[1], pieces.packed_starts, pieces.bit, pieces.lead
+        complete = int(np.searchsorted(leads, 1))  # the leads ascend
+        for bit in np.unique(bits[:complete]).tolist():
+            rows = np.flatnonzero(bits[:complete] == bit)
+            length = ceil_div(bit + width, 8)
+            raw = gather_uniform(packed, starts[rows], length).reshape(-1, length)
+            values[rows] = _unpack(raw, bit, width)
+        lengths = pieces.stops - pieces.starts
+        is_new = (np.diff(lengths, prepend=0) != 0) | (np.diff(leads, prepend=0) != 1)
+        is_new[complete :: max(1, _CACHED_BYTES // max(1, width))] = True
+        bounds = *(np.flatnonzero(is_new[complete:]) + complete).tolist(), len(pieces)
+        for first, stop in pairwise(bounds):  # of equal length, each begins a column later
+            begin, length = int(starts[first]), int(lengths[first])
+            stored = packed[begin : begin + (stop - first) * length]
+            unpacked = np.unpackbits(stored, bitorder="little")
+            target = values[first:stop, int(leads[first]) :]
+            target[...] = np.ndarray(target.shape, np.bool_, unpacked, strides=(8 * length - 1, 1))
+            corner = target[:, : stop - first]  # left of the first elements
+            corner[np.tri(stop - first, corner.shape[1], -1, np.bool_)] = 0
+
     def _is_sparse(self, selection: Selection) -> bool:
         """Return whether the selected elements of a row are far apart."""
-        if isinstance(selection, Points):
+        if selection.is_pointwise:
             return True
         columns = selection.indices[1]
         span = int(columns[-1] - columns[0]) + 1
         return span * self.rows.bits > 8 * _SPARSE_BYTES * len(columns)
 
-    def _locate_elements(self, points: Points) -> tuple[Integers, Integers, Integers]:
-        """Return which points are stored, their offsets, and the number of their first bits."""
-        rows, columns = points.indices
+    def _locate_elements(self, selection: Selection) -> tuple[Integers, Integers, Integers]:
+        """Return which elements are stored, their offsets, and the number of their first bits."""
+        rows, columns = selection.to_points().index_arrays
         distance = columns - self.rows.find_first_columns(rows)
         stored = np.flatnonzero(distance >= 0)
         bits = distance[stored] * self.rows.bits
         return stored, self.rows.compute_starts(rows[stored]) + (bits >> 3), bits & 7
 
-    def _decode_elements(self, packed: Bytes, points: Points) -> Array:
-        values = np.zeros(points.size, dtype=self.dtype)
-        stored, offsets, bits = self._locate_elements(points)
+    def _decode_elements(self, packed: Bytes, selection: Selection) -> Array:
+        values = np.zeros(selection.size, dtype=self.dtype)
+        stored, offsets, bits = self._locate_elements(selection)
         if stored.size:
-            # The offsets ascend, because the points are sorted.
+            # The offsets ascend, because single elements are sorted.
             positions = np.cumsum(np.diff(offsets, prepend=offsets[:1]) > 0)
-            values[stored] = self.pick(packed.view(self.element.stored)[positions], bits)
+            raw = packed.view(self.element.stored)[positions]
+            if self.has_bits:
+                raw = raw >> bits.astype(np.uint8) & 1
+            values[stored] = self.element.decode(raw)
         return values
-
-    def pick(self, raw: Array, bits: Integers) -> Array:
-        """Decode single elements. `bits` are the positions in their first bytes."""
-        return self.element.decode(raw)
-
-    def pack_row(self, row: Array) -> Bytes:
-        """Encode the stored elements of a row."""
-        return view_as_bytes(self.element.encode(row))
-
-    def pack(self, values: Array, pieces: Pieces) -> Bytes:
-        """Encode rows one after the other, padded with zeros."""
-        filled = np.zeros(int((pieces.stops - pieces.starts).sum()), dtype=np.uint8)
-        columns = pieces.packed_starts.tolist(), pieces.lead.tolist()
-        for row, position, lead in zip(values, *columns, strict=True):
-            stored = self.pack_row(row[lead:])
-            filled[position : position + stored.size] = stored
-        return filled
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode batches of rows."""
         if not selection.size:
             return
+        if self.is_vector:
+            selection, values = self._as_matrix(selection), values[np.newaxis]
         elements = BATCH_BYTES // values.itemsize  # checking a triangle takes a byte per element
         if not self.rows.is_triangle:
             elements = 8 * _BATCH_BYTES // self.rows.bits
@@ -251,9 +296,26 @@ class Packed(WritableLayout):
             part = values[compute_relative_slices(batch, selection)]
             if self.rows.is_triangle:
                 self._check_below(part, *batch.index_arrays)
-            pieces = self.find_pieces(batch)
+            pieces = self._find_pieces(batch)
             if len(pieces):
-                yield pieces.extents, self.pack(part[: len(pieces)], pieces)
+                yield pieces.extents, self._pack(part[: len(pieces)], pieces)
+
+    def _pack(self, values: Array, pieces: Pieces) -> Bytes:
+        """Encode rows one after the other, padded with zeros."""
+        if self.has_bits and not self.rows.is_triangle:
+            packed = np.packbits(values, axis=1, bitorder="little")
+            # Padding follows the last columns.
+            padding = int(pieces.stops[0] - pieces.starts[0]) - packed.shape[1]
+            return (np.pad(packed, ((0, 0), (0, padding))) if padding else packed).reshape(-1)
+        filled = np.zeros(int((pieces.stops - pieces.starts).sum()), dtype=np.uint8)
+        columns = pieces.packed_starts.tolist(), pieces.lead.tolist()
+        for row, position, lead in zip(values, *columns, strict=True):
+            if self.has_bits:
+                stored = np.packbits(row[lead:], bitorder="little")
+            else:
+                stored = view_as_bytes(self.element.encode(row[lead:]))
+            filled[position : position + stored.size] = stored
+        return filled
 
     def _check_below(self, values: Array, rows: Integers, columns: Integers) -> None:
         """Raise UnrepresentableValueError if an element below a triangle is not zero."""
@@ -269,72 +331,15 @@ class Packed(WritableLayout):
                 "all elements"
             )
 
-
-@dataclass(frozen=True)
-class Bits(Packed):
-    """Matrix or triangle of bits. Bit k of a row is bit ``k % 8`` of its byte ``k // 8``."""
-
-    element: Element = field(default_factory=Boolean, init=False)
-
-    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
-        """Unpack a part of a matrix at once, and other selections row by row or bit by bit."""
-        columns = selection.indices[1]
-        first, width = int(columns[0]), int(columns[-1] - columns[0]) + 1
-        if self.rows.is_triangle or self._is_sparse(selection) or len(columns) < width:
-            return super().decode(packed, selection, out)
-        raw, bit = packed.reshape(selection.shape[0], -1), first % 8
-        unpacked = np.unpackbits(raw, axis=1, count=bit + width, bitorder="little")
-        return unpacked[:, bit:].view(np.bool_)
-
-    def batch_size(self, selection: Selection, max_bytes: int) -> int:
-        """Divide selections that need more memory than their packed rows and their values."""
-        if self._is_sparse(selection):
-            return MAX_RUNS
-        columns = selection.indices[1]
-        width = int(columns[-1] - columns[0]) + 1
-        return selection.size if width == len(columns) else max_bytes * len(columns) // width
-
-    def _fill(self, values: Array, packed: Bytes, pieces: Pieces) -> None:
-        """Unpack the stored bits of rows, many rows at a time."""
-        width, starts, bits, leads = values.shape[1], pieces.packed_starts, pieces.bit, pieces.lead
-        complete = int(np.searchsorted(leads, 1))  # the leads ascend
-        for bit in np.unique(bits[:complete]).tolist():
-            rows = np.flatnonzero(bits[:complete] == bit)
-            length = ceil_div(bit + width, 8)
-            raw = gather_uniform(packed, starts[rows], length).reshape(-1, length)
-            unpacked = np.unpackbits(raw, axis=1, count=bit + width, bitorder="little")
-            values[rows] = unpacked[:, bit:].view(np.bool_)
-        lengths = pieces.stops - pieces.starts
-        is_new = (np.diff(lengths, prepend=0) != 0) | (np.diff(leads, prepend=0) != 1)
-        is_new[complete :: max(1, _CACHED_BYTES // max(1, width))] = True
-        bounds = *(np.flatnonzero(is_new[complete:]) + complete).tolist(), len(pieces)
-        for first, stop in pairwise(bounds):  # of equal length, each begins a column later
-            begin, length = int(starts[first]), int(lengths[first])
-            stored = packed[begin : begin + (stop - first) * length]
-            unpacked = np.unpackbits(stored, bitorder="little")
-            target = values[first:stop, int(leads[first]) :]
-            target[...] = np.ndarray(target.shape, np.bool_, unpacked, strides=(8 * length - 1, 1))
-            corner = target[:, : stop - first]  # left of the first elements
-            corner[np.tri(stop - first, corner.shape[1], -1, np.bool_)] = 0
-
-    def pick(self, raw: Array, bits: Integers) -> Array:
-        """Return the given bit of every byte."""
-        return np.asarray((raw >> bits.astype(np.uint8)) & 1)
-
-    def pack_row(self, row: Array) -> Bytes:
-        """Encode eight elements as a byte."""
-        return np.packbits(row, bitorder="little")
-
-    def pack(self, values: Array, pieces: Pieces) -> Bytes:
-        """Encode rows of a matrix together, and rows of a triangle one by one."""
-        if self.rows.is_triangle:
-            return super().pack(values, pieces)
-        packed = np.packbits(values, axis=1, bitorder="little")
-        # Padding follows the last columns.
-        padding = int(pieces.stops[0] - pieces.starts[0]) - packed.shape[1]
-        return (np.pad(packed, ((0, 0), (0, padding))) if padding else packed).reshape(-1)
-
     @property
     def write_units(self) -> tuple[int, ...]:
-        """Eight columns in a matrix, all columns in a triangle."""
-        return (1, WHOLE) if self.rows.is_triangle else (1, 8)
+        """Eight columns of bits in a matrix, all columns in a triangle of bits."""
+        columns = (WHOLE if self.rows.is_triangle else 8) if self.has_bits else 1
+        return (columns,) if self.is_vector else (1, columns)
+
+
+def _unpack(packed: Bytes, bit: int, width: int) -> Array:
+    """Unpack a row of bits from each row of bytes, in memory of their own size."""
+    unpacked = np.unpackbits(packed, axis=1, count=bit + width, bitorder="little")
+    values: Array = unpacked[:, bit:].view(np.bool_)
+    return values.copy() if bit * _MAX_SPARE > width else values

@@ -14,10 +14,9 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import build_file_dtype
 from xr_tensorfmt.core.findings import End
 from xr_tensorfmt.core.header import Fields, HeaderReader
-from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.layout import Layout, scale_layout, transpose_layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
-from xr_tensorfmt.core.views import Scaled, transpose_layout
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.pycauset import MAGIC, NAME, spec
 from xr_tensorfmt.formats.pycauset import container as r1
@@ -48,7 +47,7 @@ class MatrixFile:
         if matrix.is_transposed and not matrix.is_vector:
             layout = transpose_layout(layout, (1, 0))
         if matrix.scalar != 1 or (matrix.is_conjugated and layout.dtype.kind == "c"):
-            layout = Scaled(layout, matrix.scalar, matrix.is_conjugated)
+            layout = scale_layout(layout, matrix.scalar, is_conjugated=matrix.is_conjugated)
         return layout
 
     @property
@@ -191,8 +190,7 @@ def _open_blocks(
         files.append(file)
         blocks.append((file.source, file.layout, (rows.start, columns.start)))
         max_blocks -= len(file.files)
-    dtype = np.result_type(*(layout.dtype for _, layout, _ in blocks))
-    layout = BlockMatrix((matrix.rows, matrix.columns), dtype, tuple(blocks))
+    layout = BlockMatrix(tuple(blocks)).build_layout((matrix.rows, matrix.columns))
     return MatrixFile(source, matrix, layout, blocks=tuple(files))
 
 

@@ -8,9 +8,9 @@ from operator import itemgetter
 from typing import Any
 
 from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import Fields, HeaderReader, read_json
+from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import TensorFormatError, shorten

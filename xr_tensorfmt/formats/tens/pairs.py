@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element
-from xr_tensorfmt.core.extents import Extents, Integers
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.header import Cursor, HeaderReader
-from xr_tensorfmt.core.layout import SearchedLayout
+from xr_tensorfmt.core.layout import WholeLayout
 from xr_tensorfmt.core.locks import CachedValue
-from xr_tensorfmt.core.selection import Points, Selection
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.tens.spec import Chunk, TensHeader
@@ -57,8 +57,8 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Pairs(SearchedLayout):
-    """Pairs of index and value in any order. The first read keeps all indices in memory."""
+class Pairs(WholeLayout):
+    """Pairs of index and value in any order. The first read keeps all pairs in memory."""
 
     lengths: tuple[int, ...]
     element: Element
@@ -67,11 +67,9 @@ class Pairs(SearchedLayout):
     count: int
     # Operations of the packed symmetries, the identity first.
     group: tuple[Operation, ...] = ()
-    _index: CachedValue[tuple[Integers, Integers]] = field(
-        default_factory=CachedValue, compare=False, repr=False
-    )
+    kept: CachedValue[SortedPairs] = field(default_factory=CachedValue, compare=False, repr=False)
 
-    layout_to_validate = None  # the check of TENS reads all pairs
+    stored_parts = ()  # the check of TENS reads all pairs
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -88,85 +86,82 @@ class Pairs(SearchedLayout):
         """Bytes from one pair to the next."""
         return INDEX_DTYPE.itemsize + self.element.stored.itemsize * self.components
 
+    @property
+    def piece_bytes(self) -> int:
+        """Bytes of whole pairs to read at a time."""
+        return PAIRS_AT_ONCE * self.stride
+
     def locate(self, selection: Selection) -> Extents:
         """Return the bytes of all pairs. Any of them may belong to the selection."""
-        return self._locate_pairs(0, self.count) if self.count else Extents.empty()
+        if not self.count:
+            return Extents.empty()
+        return Extents.single(self.offset, self.offset + self.count * self.stride)
 
-    def search(self, source: Source, selection: Selection) -> Array:
-        """Find the selected indices, and read their values."""
-        if isinstance(selection, Points):
-            flat, component = np.divmod(selection.flat, self.components)
-            elements, positions = np.unique(flat, return_inverse=True)
-            return np.asarray(self._read_elements(source, elements)[positions, component])
-        rank = len(self.lengths)
-        outer = Selection(self.lengths, selection.indices[:rank])
-        values, start = np.empty((outer.size, self.components), self.dtype), 0
-        for part in outer.divide(PAIRS_AT_ONCE):
-            values[start : start + part.size] = self._read_elements(source, part.flat)
-            start += part.size
-        values = values.reshape(*outer.shape, self.components)
-        return np.asarray(values[..., 0 if self.components == 1 else selection.index_arrays[rank]])
+    def parse(self, source: Source, pieces: Iterable[Bytes]) -> SortedPairs:
+        """Sort the pairs by index; raise TensorFormatError about an invalid or repeated index."""
+        pairs = self.sort_pairs(pieces)
+        if pairs.wrong.size:
+            raise self.build_index_error(source, pairs, int(pairs.wrong[0]))
+        return pairs
 
-    def find_wrong_pairs(self, source: Source) -> tuple[Integers, Integers, Integers]:
-        """Return ascending indices, their pairs, and pairs with an invalid or repeated index."""
-        batches, total = [np.empty(0, INDEX_DTYPE)], prod(self.lengths)
-        for first in range(0, self.count, PAIRS_AT_ONCE):
-            stop = min(first + PAIRS_AT_ONCE, self.count)
-            batches.append(self._read_indices(source, first, stop).copy())
-            batch = np.sort(batches[-1])
-            if batch[-1] >= total or (batch[1:] == batch[:-1]).any():
-                break  # all indices of a corrupt file may not fit in memory
-        column = np.concatenate(batches)
+    def sort_pairs(self, pieces: Iterable[Bytes]) -> SortedPairs:
+        """Sort the pairs by index."""
+        columns = [np.empty(0, INDEX_DTYPE)]
+        values = [np.empty((0, self.components), self.dtype)]
+        for piece in pieces:
+            records = piece.reshape(-1, self.stride)
+            columns.append(records[:, : INDEX_DTYPE.itemsize].copy().view(INDEX_DTYPE)[:, 0])
+            stored = records[:, INDEX_DTYPE.itemsize :].copy().view(self.element.stored)
+            values.append(self.element.decode(stored))
+        column = np.concatenate(columns)
         order = np.argsort(column, kind="stable")
         ascending = column[order]
-        is_wrong = ascending >= total
+        is_wrong = ascending >= prod(self.lengths)
         is_wrong[1:] |= ascending[1:] == ascending[:-1]
-        return ascending.view(np.int64), order, np.sort(order[is_wrong])
+        wrong = np.sort(order[is_wrong])
+        return SortedPairs(ascending.view(np.int64), np.concatenate(values)[order], order, wrong)
 
-    def build_index_error(self, source: Source, pair: int) -> TensorFormatError:
+    def build_index_error(
+        self, source: Source, pairs: SortedPairs, number: int
+    ) -> TensorFormatError:
         """Build the error about a pair whose index is out of bounds or repeated."""
-        index, total = int(self._read_indices(source, pair, pair + 1)[0]), prod(self.lengths)
+        total = prod(self.lengths)
+        index = int(pairs.indices[pairs.numbers == number].view(INDEX_DTYPE)[0])
         actual, expected = str(index), f"a global index below {total}"
         hint = "the file is corrupt, or its dimension headers are wrong"
         if index < total:
             actual, expected = f"{index}, as in another pair", "an index that occurs once"
             hint = "the value there is undefined; write the file again"
-        offset = self.offset + pair * self.stride
-        name = f"the index of pair {pair}"
+        offset = self.offset + number * self.stride
+        name = f"the index of pair {number}"
         return TensorFormatError(source.name, name, actual, expected, hint, offset=offset)
 
-    def _locate_pairs(self, first: int, stop: int) -> Extents:
-        return Extents.single(self.offset + first * self.stride, self.offset + stop * self.stride)
+    def pick(self, source: Source, content: SortedPairs, selection: Selection) -> Array:
+        """Find the selected indices, in batches."""
+        values, start = np.empty(selection.size, self.dtype), 0
+        for batch in selection.divide(PAIRS_AT_ONCE):
+            flat, component = np.divmod(batch.flat, self.components)
+            elements, positions = flat, np.arange(flat.size)
+            if self.components > 1:
+                elements, positions = np.unique(flat, return_inverse=True)
+            filled = self._fill_elements(source, content, elements)
+            values[start : start + batch.size] = filled[positions, component]
+            start += batch.size
+        return values.reshape(selection.shape)
 
-    def _read_indices(self, source: Source, first: int, stop: int) -> Array:
-        """Read pairs ``[first, stop)``, and return their indices."""
-        words = source.read(self._locate_pairs(first, stop)).reshape(-1, self.stride)
-        return words[:, : INDEX_DTYPE.itemsize].view(INDEX_DTYPE)[:, 0]
-
-    def _build_index(self, source: Source) -> tuple[Integers, Integers]:
-        ascending, order, wrong = self.find_wrong_pairs(source)
-        if wrong.size:
-            raise self.build_index_error(source, int(wrong[0]))
-        return ascending, order
-
-    def _read_elements(self, source: Source, flat: Integers) -> Array:
-        """Read elements by global index, from their own pairs and from pairs of related elements.
+    def _fill_elements(self, source: Source, pairs: SortedPairs, flat: Integers) -> Array:
+        """Return elements by global index, from their own pairs and those of related elements.
 
         Raise TensorFormatError if two pairs give an element different values.
         """
-        indices, pairs = self._index.get(lambda: self._build_index(source))
         filled = np.zeros((flat.size, self.components), dtype=self.dtype)
         is_set = np.zeros(flat.size, dtype=bool)
         for operation in self.group if self.count else ():
             related = operation.map_indices(flat, self.lengths[::-1])
-            positions = np.minimum(np.searchsorted(indices, related), self.count - 1)
-            targets = np.flatnonzero(indices[positions] == related)
-            if not targets.size:
-                continue
-            numbers = pairs[positions[targets]]
-            order = np.argsort(numbers)
-            targets, numbers = targets[order], numbers[order]
-            values = self._read_values(source, numbers)
+            positions = np.minimum(np.searchsorted(pairs.indices, related), self.count - 1)
+            targets = np.flatnonzero(pairs.indices[positions] == related)
+            positions = positions[targets]
+            values = pairs.values[positions]
             with np.errstate(invalid="ignore"):  # signalling NaNs warn
                 images = values if operation.sign > 0 else 0 - values  # zero stays +0
                 before = filled[targets]
@@ -175,15 +170,10 @@ class Pairs(SearchedLayout):
             if operation.sign < 0:  # the smallest integer is its own negative
                 conflicts |= ((images == values) & (values != 0)).any(axis=-1)
             if conflicts.any():
-                raise self._build_conflict_error(source, int(numbers[np.argmax(conflicts)]))
+                number = int(pairs.numbers[positions[conflicts]].min())
+                raise self._build_conflict_error(source, number)
             filled[targets], is_set[targets] = images, True
         return filled
-
-    def _read_values(self, source: Source, numbers: Integers) -> Array:
-        """Read the values of pairs, a row per pair. The numbers of the pairs ascend."""
-        starts = self.offset + numbers * self.stride + INDEX_DTYPE.itemsize
-        stored = source.read(Extents.uniform(starts, self.stride - INDEX_DTYPE.itemsize))
-        return self.element.decode(stored.view(self.element.stored)).reshape(-1, self.components)
 
     def _build_conflict_error(self, source: Source, pair: int) -> TensorFormatError:
         return TensorFormatError(
@@ -195,6 +185,17 @@ class Pairs(SearchedLayout):
             hint="the pairs contradict the symmetries; write the file again",
             offset=self.offset + pair * self.stride,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class SortedPairs:
+    """Pairs in the order of their indices."""
+
+    indices: Integers
+    values: Array  # a row per pair
+    # Numbers of the pairs in the file, and of those with an invalid or repeated index.
+    numbers: Integers
+    wrong: Integers
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,12 @@ from typing import Any
 
 from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.embedded_metadata import MAX_EMBEDDED_BYTES
 from xr_tensorfmt.core.findings import End
 from xr_tensorfmt.core.header import HeaderReader, check_size
-from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.layout import Dense, Layout, column_major
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
-from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.formats.tens import spec
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, Pairs, Symmetry, build_group
 from xr_tensorfmt.formats.tens.spec import Chunk, TensHeader

@@ -11,9 +11,8 @@ from typing import Literal
 from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import PAGE
-from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.layout import Dense, column_major
 from xr_tensorfmt.core.narrow_floats import build_elements
-from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.formats.tens import spec
 from xr_tensorfmt.formats.tens.spec import TensHeader

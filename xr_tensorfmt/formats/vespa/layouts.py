@@ -17,14 +17,16 @@ from xr_tensorfmt.core.header import check_size
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
     EncodedBatch,
+    Gathered,
     Layout,
+    Part,
     WritableLayout,
+    put_at,
     view_as_bytes,
 )
 from xr_tensorfmt.core.open_options import OpenOptions, TextErrors
-from xr_tensorfmt.core.selection import Indices, Points, Selection, take_rows
+from xr_tensorfmt.core.selection import Indices, Selection, take_rows
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import Composite, Part
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.vespa.scan import Window
 from xr_tensorfmt.formats.vespa.spec import STRING_DTYPE, Strings, VespaHeader
@@ -88,7 +90,7 @@ class Blocks(WritableLayout):
     def locate(self, selection: Selection) -> Extents:
         """Return a range per block, from the first to the last selected cell, or one per point."""
         header, item = self.header, self.header.element.stored.itemsize
-        if isinstance(selection, Points):
+        if selection.is_pointwise:
             cells = selection.flat % header.cells
             return Extents.uniform(self.find_cells(selection.indices[0]) + cells * item, item)
         start, stop = _select_inner(selection).runs().bounds
@@ -99,7 +101,7 @@ class Blocks(WritableLayout):
         """Decode the selected cells of every block."""
         element = self.header.element
         raw = packed.view(element.stored)
-        if not isinstance(selection, Points):
+        if not selection.is_pointwise:
             runs = _select_inner(selection).runs()
             start, stop = runs.bounds
             raw = raw.reshape(-1, stop - start)
@@ -140,7 +142,7 @@ class Labels(Layout):
     text_errors: TextErrors = "strict"
 
     dtype = STRING_DTYPE
-    layout_to_validate = None  # the check of Vespa reads all labels
+    stored_parts = ()  # the check of Vespa reads all labels
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -214,8 +216,8 @@ def _hash_rows(columns: Sequence[Strings]) -> Integers:
 
 
 @dataclass(frozen=True, eq=False)
-class OuterProduct(Composite):
-    """A grid of blocks with a fill value in its gaps."""
+class OuterProduct:
+    """The places of blocks in a grid of all combinations of labels."""
 
     blocks: Layout
     # Number of distinct labels of every mapped dimension.
@@ -223,34 +225,19 @@ class OuterProduct(Composite):
     # Row-major indices in the grid that have a block, sorted, and the indices of these blocks.
     grid_indices: Integers
     block_indices: Integers
-    fill_value: float
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the grid, and of a block."""
-        return (*self.grid, *self.blocks.shape[1:])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """dtype of the values."""
-        return self.blocks.dtype
-
-    def split(self, selection: Selection) -> Iterator[Part]:
+    def gather(self, selection: Selection) -> Iterator[Part]:
         """Yield the cells of the selected blocks."""
         rank = len(self.grid)
-        requested = type(selection)(self.grid, selection.indices[:rank]).flat
+        requested = selection.keep_axes(range(rank)).flat
         # A number after the last index of the grid marks the end.
         stored = np.append(self.grid_indices, prod(self.grid))
         places = np.searchsorted(stored, requested)
-        targets = np.flatnonzero(stored[places] == requested)
-        blocks, cells = self.block_indices[places[targets]], selection.indices[rank:]
-        if isinstance(selection, Points):
-            chosen = tuple(axis[targets] for axis in selection.indices[rank:])
-            yield Part(self.blocks, Points(self.blocks.shape, (blocks, *chosen)), targets)
-            return
-        order = np.argsort(blocks)
-        target = np.unravel_index(targets[order], selection.shape[:rank])
-        yield Part(self.blocks, Selection(self.blocks.shape, (blocks[order], *cells)), target)
+        positions = np.flatnonzero(stored[places] == requested)
+        numbers = self.block_indices[places[positions]]
+        count = self.blocks.shape[0]
+        inner, target = selection.replace_axes(rank, positions, numbers, count)
+        yield Part(self.blocks, inner, put_at(target))
 
 
 def build_outer_product(
@@ -259,7 +246,7 @@ def build_outer_product(
     blocks: Blocks,
     labels: Sequence[Strings],
     options: OpenOptions,
-) -> tuple[OuterProduct, list[Strings]]:
+) -> tuple[Gathered, list[Strings]]:
     """Spread the blocks over the outer product of their labels, and return the distinct labels."""
     distinct, codes = zip(*map(_factorize, labels), strict=True)
     grid = tuple(column.size for column in distinct)
@@ -286,7 +273,10 @@ def build_outer_product(
             hint="no dense tensor holds both blocks; open it with sparse='stored'",
             offset=int(blocks.offsets[second]),
         )
-    return OuterProduct(blocks, grid, grid_indices, order, fill_value), list(distinct)
+    product = OuterProduct(blocks, grid, grid_indices, order)
+    shape = *grid, *header.lengths
+    layout = Gathered(shape, blocks.dtype, product.gather, (blocks,), fill_value)
+    return layout, list(distinct)
 
 
 def _factorize(labels: Strings) -> tuple[Strings, Integers]:

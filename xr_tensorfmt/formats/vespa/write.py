@@ -11,11 +11,17 @@ import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, scatter_uniform
 from xr_tensorfmt.core.header import MAX_DIMENSIONS
-from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, WritableLayout, view_as_bytes
+from xr_tensorfmt.core.layout import (
+    BATCH_BYTES,
+    WHOLE,
+    Dense,
+    EncodedBatch,
+    WritableLayout,
+    view_as_bytes,
+)
 from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.selection import Selection, take_rows
