@@ -137,7 +137,7 @@ def always_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry failed requests without a pause."""
-    monkeypatch.setattr("xr_tensorfmt.sources.retries.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("xr_tensorfmt.sources.requests.FIRST_PAUSE", 0.001)
 
 
 @pytest.fixture(autouse=True)
@@ -151,7 +151,7 @@ def unsynchronized(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 def forgotten_stores() -> Iterator[None]:
     """Let each test create its own obstore stores."""
     yield
-    if loaded := sys.modules.get("xr_tensorfmt.sources.obstore_store"):
+    if loaded := sys.modules.get("xr_tensorfmt.sources.stores"):
         loaded._unpickle.cache_clear()
 
 

@@ -15,8 +15,7 @@ from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.layout import Dense, Layout, column_major
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray
-from xr_tensorfmt.sources.local import LocalFile
-from xr_tensorfmt.sources.memory import FileObject, Memory
+from xr_tensorfmt.sources.local import FileObject, LocalFile, Memory
 
 SOURCES = ["auto", "mmap", "read", "bytes", "file object"]
 NEW_SIZES = {"p": 3, "q": 2}

@@ -35,7 +35,7 @@ from xr_tensorfmt.formats.vespa.json_forms import (
 )
 from xr_tensorfmt.formats.vespa.spec import pack_string
 from xr_tensorfmt.formats.vespa.write import arrange_tensor
-from xr_tensorfmt.sources.memory import Memory
+from xr_tensorfmt.sources.local import Memory
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
 from xr_tensorfmt.writing.save import Mode, build_target, is_overwriting, locate_target
 

@@ -29,8 +29,7 @@ from tests.lazyarrays import (
 from xr_tensorfmt.core import reading as vectorized
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import TensorArray
-from xr_tensorfmt.sources.local import LocalFile
-from xr_tensorfmt.sources.memory import Memory
+from xr_tensorfmt.sources.local import LocalFile, Memory
 
 DTYPES = ["<f8", ">f8", "<f4", ">c16", "<c8", "u1", "<i2", ">i4", "<u8", "bool"]
 

@@ -19,7 +19,7 @@ from xr_tensorfmt.core.layout import (
 )
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.sources.memory import Memory
+from xr_tensorfmt.sources.local import Memory
 
 DOUBLE = Plain(np.dtype("<f8"))
 

@@ -101,7 +101,7 @@ def test_python_calls_registered_functions_before_joining_threads() -> None:
     script = """if True:
         import threading
         from concurrent.futures import ThreadPoolExecutor
-        from xr_tensorfmt.sources import threads
+        from xr_tensorfmt.sources import requests as threads
         pool, started = ThreadPoolExecutor(1), threading.Event()
 
         def wait():

@@ -47,8 +47,7 @@ from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor
 from xr_tensorfmt.sources.locations import locate, locate_for_reading
 from xr_tensorfmt.sources.remote import HEAD_BYTES
-from xr_tensorfmt.sources.retries import MAX_ATTEMPTS, MAX_TIMEOUTS
-from xr_tensorfmt.sources.threads import MAX_REQUESTS
+from xr_tensorfmt.sources.requests import MAX_ATTEMPTS, MAX_REQUESTS, MAX_TIMEOUTS
 
 VALUES = np.arange(60_000.0).reshape(300, 200)
 CONTENT = tf.make_0_9(VALUES)
@@ -80,7 +79,7 @@ def open_from(server: FaultServer, way: Way, name: str = NAME, **options: Any) -
 @pytest.fixture
 def no_extra_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allow requests no extra time for their bytes."""
-    monkeypatch.setattr("xr_tensorfmt.sources.retries.MIN_RATE", 1e9)
+    monkeypatch.setattr("xr_tensorfmt.sources.requests.MIN_RATE", 1e9)
 
 
 REPEATED: list[Fault] = [
@@ -259,22 +258,20 @@ def test_another_number_of_bytes_raises_over_any_file_system(
 
 
 @chunked
-def test_without_conditions_version_is_compared_once_a_minute(
-    server: FaultServer, chunks: dict | None, monkeypatch: pytest.MonkeyPatch
+def test_without_conditions_version_is_compared_after_each_read(
+    server: FaultServer, chunks: dict | None
 ) -> None:
     tensor = open_from(server, use_coroutines, chunks=chunks)
+    unverified = open_from(server, use_coroutines, chunks=chunks, verify_unchanged=False)
     server.forget()
-    for row in range(5):
-        np.testing.assert_array_equal(tensor[row], VALUES[row])
-    assert [method for method, _ in server.requests].count("HEAD") <= 1
+    np.testing.assert_array_equal(tensor[0], VALUES[0])
+    np.testing.assert_array_equal(unverified[0], VALUES[0])
+    assert [method for method, _ in server.requests].count("HEAD") == 1
     server.put(NAME, tf.make_0_9(VALUES + 1))
-    monkeypatch.setattr("xr_tensorfmt.sources.remote.CHECK_INTERVAL", 0)
     for _ in range(2):
         with pytest.raises(SourceChangedError, match="it has been replaced since it was opened"):
             tensor[:3, 7].compute()
-        # A failed comparison is repeated.
-        monkeypatch.setattr("xr_tensorfmt.sources.remote.CHECK_INTERVAL", 60)
-    np.testing.assert_array_equal(open_from(server, use_coroutines), VALUES + 1)
+    np.testing.assert_array_equal(unverified, VALUES + 1)
 
 
 def test_own_write_is_noticed_at_once(memory: MemoryFileSystem) -> None:
@@ -470,7 +467,7 @@ import xarray as xr
 from distributed import Client, LocalCluster
 
 def repeat_at_once():
-    from xr_tensorfmt.sources import retries
+    from xr_tensorfmt.sources import requests as retries
     retries.FIRST_PAUSE = 0.001
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from tests.processes import run_in_child
 from tests.servers import HttpStore
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.sources import find_source
-from xr_tensorfmt.sources.memory import FileObject
+from xr_tensorfmt.sources.local import FileObject
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
@@ -142,7 +142,7 @@ def test_fork_after_file_system_of_urls_was_made(http: HttpStore) -> None:
 
 
 def test_fork_while_thread_starts_loop_of_fsspec() -> None:
-    import_module("xr_tensorfmt.sources.fsspec_store")
+    import_module("xr_tensorfmt.sources.stores")
 
     def start(pause: Callable[[], None]) -> None:
         with fsspec.asyn.get_lock():

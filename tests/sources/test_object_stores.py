@@ -24,7 +24,7 @@ from tests.servers import HttpStore
 from tests.servers import S3Store as Moto
 from xr_tensorfmt import SourceChangedError, explain, to_file
 from xr_tensorfmt.sources.locations import locate_for_reading
-from xr_tensorfmt.sources.obstore_store import adapt_obstore
+from xr_tensorfmt.sources.stores import adapt_obstore
 
 VALUES = np.arange(6000.0).reshape(30, 200)
 CONTENT = tf.make_0_9(VALUES)

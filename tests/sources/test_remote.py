@@ -29,8 +29,7 @@ from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.sources.remote import HEAD_BYTES, MAX_GAP, MAX_PART, RemoteFile
-from xr_tensorfmt.sources.requests import Version
-from xr_tensorfmt.sources.threads import MAX_REQUESTS, run_all
+from xr_tensorfmt.sources.requests import MAX_REQUESTS, Version, run_all
 
 MIB = 1 << 20
 

@@ -10,10 +10,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from xr_tensorfmt.errors import StoreTimeoutError, StoreUnavailableError
-from xr_tensorfmt.sources import retries
+from xr_tensorfmt.sources import requests as retries
 from xr_tensorfmt.sources.locations import Location
-from xr_tensorfmt.sources.requests import RangeRequest
-from xr_tensorfmt.sources.retries import MIN_RATE, retry
+from xr_tensorfmt.sources.requests import MIN_RATE, RangeRequest, retry
 from xr_tensorfmt.sources.store_errors import find_transient_failure, translate_error
 
 

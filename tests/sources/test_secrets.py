@@ -392,7 +392,7 @@ def tried(call):
         raise AssertionError("no error")
 
 def repeat_at_once():
-    from xr_tensorfmt.sources import retries
+    from xr_tensorfmt.sources import requests as retries
     retries.FIRST_PAUSE = 0.001
 
 if __name__ == "__main__":

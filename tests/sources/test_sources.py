@@ -25,8 +25,7 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
 from xr_tensorfmt.sources import InputOutput, find_source, local, open_source
-from xr_tensorfmt.sources.local import LocalFile
-from xr_tensorfmt.sources.memory import FileObject, Memory
+from xr_tensorfmt.sources.local import FileObject, LocalFile, Memory
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8).tobytes()
 

@@ -13,7 +13,7 @@ from obstore.store import MemoryStore
 
 from tests import tensfiles as tf
 from tests.opening import open_tensor
-from xr_tensorfmt.sources.threads import MAX_REQUESTS, run_in_thread, start_in_thread
+from xr_tensorfmt.sources.requests import MAX_REQUESTS, run_in_thread, start_in_thread
 
 
 def wait_for_threads(count: int) -> None:

@@ -26,7 +26,7 @@ from xr_tensorfmt.core.layout import WHOLE, Dense, InMemory, Transposed, file_or
 from xr_tensorfmt.core.narrow_floats import BFloat16, Float8
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.sources.memory import Memory
+from xr_tensorfmt.sources.local import Memory
 from xr_tensorfmt.writing import atomic_file
 from xr_tensorfmt.writing import blocks as graph
 from xr_tensorfmt.writing.blocks import (

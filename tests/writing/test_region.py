@@ -28,7 +28,7 @@ from xr_tensorfmt.core.layout import Dense, Transposed
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.vespa.scan import Window
-from xr_tensorfmt.sources.memory import Memory
+from xr_tensorfmt.sources.local import Memory
 from xr_tensorfmt.writing.blocks import divide_variables, plan_tasks
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import PlannedVariable

@@ -26,8 +26,8 @@ from xr_tensorfmt.core.value_checks import iterate_selections
 from xr_tensorfmt.datasets.groups import get_group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources import is_url
+from xr_tensorfmt.sources.local import Memory
 from xr_tensorfmt.sources.locations import Location, exists
-from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.atomic_file import build_atomic_file, check_writable
 
 OpenedData = xr.Dataset | xr.DataTree

@@ -66,7 +66,7 @@ class TensorArray(BackendArray):
 
     async def async_getitem(self, key: ExplicitIndexer) -> Array:
         """Read in a thread, for concurrent reads by ``await ds.load_async()``."""
-        from xr_tensorfmt.sources.threads import run_in_thread  # noqa: PLC0415  # not needed to open a file
+        from xr_tensorfmt.sources.requests import run_in_thread  # noqa: PLC0415  # not needed to open a file
 
         return await run_in_thread(self.__getitem__, key)
 

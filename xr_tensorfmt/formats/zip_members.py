@@ -15,7 +15,7 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.source import Fill, Request, Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shorten
-from xr_tensorfmt.sources.memory import Memory
+from xr_tensorfmt.sources.local import Memory
 
 # Magic number of a member, and of a zip that has members.
 ZIP_MAGIC = b"PK\x03\x04"

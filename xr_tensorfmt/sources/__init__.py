@@ -17,8 +17,7 @@ from urllib.parse import unquote
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
 from xr_tensorfmt.core.source import InputOutput, Source
 from xr_tensorfmt.errors import build_choice_error
-from xr_tensorfmt.sources.local import LocalFile
-from xr_tensorfmt.sources.memory import FileObject, Memory
+from xr_tensorfmt.sources.local import FileObject, LocalFile, Memory
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

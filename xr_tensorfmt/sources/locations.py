@@ -19,10 +19,16 @@ from fsspec.implementations.local import LocalFileSystem
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT, check_timeout
 from xr_tensorfmt.errors import redact
 from xr_tensorfmt.sources import get_path, split_chain
-from xr_tensorfmt.sources.fsspec_store import CachedStore, FsspecStore, get_fsspec_store
-from xr_tensorfmt.sources.obstore_store import ObstoreStore, adapt_obstore, is_obstore
+from xr_tensorfmt.sources.requests import MAX_REQUESTS
 from xr_tensorfmt.sources.store_errors import translate_error
-from xr_tensorfmt.sources.threads import MAX_REQUESTS
+from xr_tensorfmt.sources.stores import (
+    CachedStore,
+    FsspecStore,
+    ObstoreStore,
+    adapt_obstore,
+    get_fsspec_store,
+    is_obstore,
+)
 
 Result = TypeVar("Result")
 

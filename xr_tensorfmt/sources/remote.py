@@ -7,8 +7,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
-from math import inf
-from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -23,10 +21,12 @@ from xr_tensorfmt.sources.requests import (
     RangeResponse,
     Version,
     build_changed_error,
+    run_all,
+    start_in_thread,
+    start_request,
+    wait_for_result,
 )
-from xr_tensorfmt.sources.retries import start_request
 from xr_tensorfmt.sources.store_errors import find_response
-from xr_tensorfmt.sources.threads import run_all, start_in_thread, wait_for_result
 
 HEAD_BYTES = 64 << 10
 """Bytes fetched when an object is opened."""
@@ -38,13 +38,6 @@ MAX_GAP = 256 << 10
 # With 20 ms of latency and 100 MB/s per connection, 8 MiB take 105 ms in one part and 47 ms in
 # four. A part costs about 1 ms of CPU time.
 MIN_PART, MAX_PART, TARGET_PARTS = 2 << 20, 4 << 20, 10
-
-CHECK_INTERVAL = 60.0
-"""Seconds between two requests for the version of a file, if other requests do not return it."""
-
-_MAX_CHECK_TIMES = 10_000
-check_times: dict[RemoteFile, float] = {}
-"""Times of the last of these requests. A writer that replaces an object clears them."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +88,8 @@ class RemoteFile(Source):
         location = self.location.renew_after_fork()
         transfers = extents.iterate_transfers(self.plan_requests(extents), packed)
         run_all(partial(self._start_transfer, location), transfers)
-        if not location.store.is_conditional:
-            self._check_sometimes()
+        if not location.store.is_conditional and location.verify_unchanged:
+            self.check_unchanged()
         return packed
 
     @property
@@ -114,18 +107,6 @@ class RemoteFile(Source):
             transfer.copy_ranges(buffer)
 
         return start_request(location, attempt, request)
-
-    def _check_sometimes(self) -> None:
-        now = monotonic()
-        if now - check_times.get(self, -inf) >= CHECK_INTERVAL:
-            if len(check_times) >= _MAX_CHECK_TIMES:
-                check_times.clear()
-            check_times[self] = now  # before the request, so that concurrent reads send none
-            try:
-                self.check_unchanged()
-            except BaseException:
-                check_times.pop(self, None)
-                raise
 
     def check_unchanged(self) -> None:
         """Raise OSError or SourceChangedError if the object was replaced or removed."""

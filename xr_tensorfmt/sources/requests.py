@@ -1,16 +1,37 @@
-"""Byte-range requests and the checks of their responses, without I/O."""
+"""Requests to stores: versions, byte ranges, threads, time limits and retries."""
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import errno
 import logging
 import re
-from collections.abc import Iterable, Mapping
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from itertools import compress
-from typing import Any
+from math import inf
+from random import SystemRandom
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from xr_tensorfmt.errors import SAME_BYTES, SourceChangedError
+from fsspec.asyn import get_loop
+
+from xr_tensorfmt.core.locks import call_in_children
+from xr_tensorfmt.core.source import Item, Result
+from xr_tensorfmt.errors import (
+    SAME_BYTES,
+    SourceChangedError,
+    StoreTimeoutError,
+    StoreUnavailableError,
+)
+from xr_tensorfmt.sources.store_errors import find_response, find_transient_failure
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.sources.locations import Location
 
 _logger = logging.getLogger(__name__)
 
@@ -131,3 +152,177 @@ def build_changed_error(path: str, actual: Version, expected: Version) -> Source
         expected=str(expected),
         hint=f"it has been replaced since it was opened; open it again, {SAME_BYTES}",
     )
+
+
+MAX_REQUESTS = 24
+"""Limit on the concurrent requests to a store."""
+
+# Ctrl-C does not interrupt a long wait on Windows.
+_INTERVAL = 0.2
+_is_shutdown = threading.Event()
+
+# Python calls these functions before it joins the threads of pools. Functions of atexit are later.
+getattr(threading, "_register_atexit", atexit.register)(_is_shutdown.set)
+
+_thread_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+def wait_for_result(future: Future[Result], check: Callable[[], None] | None = None) -> Result:
+    """Wait for a future, and cancel it if the wait ends before. `check` may end it by an error."""
+    try:
+        while not wait([future], _INTERVAL).done:
+            if _is_shutdown.is_set():
+                raise RuntimeError("the process is ending, so the request was cancelled")
+            if check is not None:
+                check()
+        return future.result()
+    finally:
+        future.cancel()
+
+
+def run_all(
+    start: Callable[[Item], Future[Result]],
+    items: Iterable[Item],
+    limit: int = 2 * MAX_REQUESTS,  # so that a slow call does not keep the others from starting
+    check: Callable[[], None] | None = None,
+) -> list[Result]:
+    """Start a call for every item, and return all results; stop at the first error."""
+    pending: deque[Future[Result]] = deque()
+    results: list[Result] = []
+    try:
+        for item in items:
+            if len(pending) >= limit:
+                results.append(wait_for_result(pending.popleft(), check))
+            pending.append(start(item))
+        while pending:
+            results.append(wait_for_result(pending.popleft(), check))
+        return results
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+def start_in_thread(call: Callable[..., Result], *arguments: Any) -> Future[Result]:
+    """Start a call in a thread of its own."""
+    future: Future[Result] = Future()
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            future.set_result(call(*arguments))
+        except BaseException as error:  # noqa: BLE001  # the waiting thread raises it
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+async def run_in_thread(call: Callable[..., Result], *arguments: Any) -> Result:
+    """Make a call in a thread. An event loop has up to 24 of these threads."""
+    slots = _thread_slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_REQUESTS))
+    async with slots:
+        return await asyncio.wrap_future(start_in_thread(call, *arguments))
+
+
+# Bytes per second that a request must receive. Over a line of 200 kB/s, 24 concurrent requests
+# receive 8 kB/s each.
+MIN_RATE = 5000
+
+# Limits on the attempts of a request, and on those that time out.
+MAX_ATTEMPTS, MAX_TIMEOUTS = 5, 3
+
+# Seconds before the second attempt, randomly reduced by up to a half. Later pauses double.
+FIRST_PAUSE = 0.5
+
+_jitter = SystemRandom()
+
+# One semaphore per server limits its concurrent requests.
+_slots: WeakValueDictionary[Hashable, asyncio.Semaphore] = WeakValueDictionary()
+call_in_children(_slots.clear)
+
+
+def start_request(
+    location: Location,
+    attempt: Callable[[], Awaitable[Result]],
+    request: RangeRequest | None = None,
+) -> Future[Result]:
+    """Start a request, whose attempts `attempt` makes. The event loop runs in another thread."""
+
+    async def send() -> Result:
+        try:
+            await location.store.prepare()
+            return await retry(location, attempt, request)
+        except Exception as error:  # noqa: BLE001  # libraries do not share a base class
+            failure = _translate(location, error, request)
+        # Raising outside of the except clause leaves out the original error as context.
+        raise failure
+
+    loop = getattr(location.fs, "loop", None) or get_loop()
+    return asyncio.run_coroutine_threadsafe(send(), loop)
+
+
+def _translate(location: Location, error: Exception, request: RangeRequest | None) -> Exception:
+    response = find_response(error)
+    context = request.describe(response.status if response else 0) if request else ""
+    return location.translate(error, context)
+
+
+async def retry(
+    location: Location,
+    attempt: Callable[[], Awaitable[Result]],
+    request: RangeRequest | None = None,
+) -> Result:
+    """Make a request, and retry it with growing pauses after transient failures."""
+    clock = asyncio.get_running_loop().time
+    start, attempts, timeouts = clock(), 0, 0
+    slot = _slots.setdefault(location.server, asyncio.Semaphore(MAX_REQUESTS))
+    timeout = inf if location.timeout is None else location.timeout
+    limit = timeout + (request.length if request else 0) / MIN_RATE
+    while True:
+        async with slot:  # released during pauses
+            try:
+                async with asyncio.timeout(None if limit == inf else limit):
+                    return await attempt()
+            except Exception as error:
+                cause = find_transient_failure(error)
+                if cause is None:
+                    raise
+        failure: Any = _translate(location, cause, request)
+        attempts += 1
+        timeouts += isinstance(failure, TimeoutError)
+        response = find_response(cause)
+        requested_pause = response.pause if response else 0.0
+        is_last = attempts == MAX_ATTEMPTS or timeouts == MAX_TIMEOUTS
+        library_has_retried = response is not None and location.store.retries_statuses
+        if is_last or library_has_retried or requested_pause > timeout:
+            numbers = attempts, clock() - start, requested_pause
+            failure = _build_last_error(location, failure, request, *numbers)
+            _logger.info("%s", failure)
+            # Raising outside of the except clause leaves out the original error as context.
+            raise failure
+        pause = FIRST_PAUSE * 2 ** (attempts - 1) * _jitter.uniform(0.5, 1)
+        pause = max(requested_pause, pause)
+        _logger.info("%s; next attempt in %.3g s", failure, pause)
+        await asyncio.sleep(pause)
+
+
+def _build_last_error(
+    location: Location,
+    failure: Any,
+    request: RangeRequest | None,
+    attempts: int,
+    seconds: float,
+    pause: float,
+) -> StoreUnavailableError:
+    """Return the error of a request that is not tried again. The server requests a pause."""
+    is_timeout = isinstance(failure, TimeoutError)
+    error_type = StoreTimeoutError if is_timeout else StoreUnavailableError
+    hint = "pass a larger timeout= to wait longer" if is_timeout else "try again later"
+    if pause:
+        hint = f"the server requests a pause of {pause:.3g} s; {hint}"
+    elif is_timeout and location.store.retries_statuses:
+        hint = f"its package may be waiting because of a rate limit (status 429); {hint}"
+    times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+    reason = f"{failure.strerror}; gave up after {times} in {seconds:.3g} s; {hint}"
+    span = (request.start, request.stop) if request else None
+    return error_type(failure.errno, reason, failure.filename, span, attempts, seconds)

@@ -33,8 +33,8 @@ from xr_tensorfmt.datasets.options import EngineKeywords, parse_size
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.opening import parse_file
 from xr_tensorfmt.sources.locations import Location
-from xr_tensorfmt.sources.obstore_store import adapt_obstore
 from xr_tensorfmt.sources.remote import RemoteFile, open_remote
+from xr_tensorfmt.sources.stores import adapt_obstore
 
 # Size of the largest data type in Zarr's specification, by the kind of the numpy dtype.
 _MAX_ITEMSIZE = {"i": 8, "u": 8, "f": 8, "c": 16, "m": 8, "M": 8}

@@ -18,11 +18,8 @@ from fsspec.callbacks import Callback
 
 from xr_tensorfmt.core.header import UNFINISHED_MARK
 from xr_tensorfmt.sources import ARCHIVES
-from xr_tensorfmt.sources.fsspec_store import get_packages
 from xr_tensorfmt.sources.locations import Location, exists, is_cache
-from xr_tensorfmt.sources.remote import check_times
-from xr_tensorfmt.sources.requests import Version
-from xr_tensorfmt.sources.threads import start_in_thread, wait_for_result
+from xr_tensorfmt.sources.requests import Version, start_in_thread, wait_for_result
 from xr_tensorfmt.writing.atomic_file import (
     UNCHANGED,
     AtomicFile,
@@ -135,7 +132,6 @@ class Upload:
             if not isinstance(error, Exception):
                 error.add_note(f"The upload to {self._location.name} was cancelled{_UNCERTAIN}")
             raise
-        check_times.clear()
         _logger.info("%s: uploaded %d bytes", self._location.name, os.path.getsize(path))
 
     def _put(self, path: str, progress: _Progress) -> None:

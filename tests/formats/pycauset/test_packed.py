@@ -31,7 +31,7 @@ from xr_tensorfmt.formats.pycauset.matrices import (
     build_mirrored,
 )
 from xr_tensorfmt.formats.pycauset.packed import Packed, Rows
-from xr_tensorfmt.sources.memory import Memory
+from xr_tensorfmt.sources.local import Memory
 
 DOUBLE = Plain(np.dtype("<f8"))
 

@@ -15,7 +15,7 @@ from xr_tensorfmt.core.elements import Boolean
 from xr_tensorfmt.core.reading import plan_key
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.formats.pycauset.packed import Packed, Rows
-from xr_tensorfmt.sources.memory import Memory
+from xr_tensorfmt.sources.local import Memory
 
 
 def make_causal(order: int) -> np.ndarray:

@@ -30,7 +30,7 @@ from xr_tensorfmt.formats.vespa.layouts import OuterProduct
 from xr_tensorfmt.formats.vespa.read import read
 from xr_tensorfmt.formats.vespa.scan import find_blocks, scan_window
 from xr_tensorfmt.formats.vespa.spec import VespaHeader
-from xr_tensorfmt.sources.memory import Memory
+from xr_tensorfmt.sources.local import Memory
 
 COUNT = 20_000
 RANDOM = np.random.default_rng(5)
