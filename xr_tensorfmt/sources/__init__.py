@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from errno import ENOENT
 from glob import glob, has_magic
 from io import BufferedReader, RawIOBase
 from typing import TYPE_CHECKING, Any, get_args
@@ -16,7 +17,7 @@ from urllib.parse import unquote
 
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
 from xr_tensorfmt.core.source import InputOutput, Source
-from xr_tensorfmt.errors import build_choice_error
+from xr_tensorfmt.errors import build_choice_error, redact
 from xr_tensorfmt.sources.local import FileObject, LocalFile, Memory
 
 if TYPE_CHECKING:
@@ -53,6 +54,14 @@ def is_url(file: object) -> bool:
     from fsspec.registry import known_implementations, registry  # noqa: PLC0415  # slow to import
 
     return match[1] in known_implementations or match[1] in registry
+
+
+def check_local(path: str) -> None:
+    """Raise FileNotFoundError if a path is in no directory, because it is an unknown URL."""
+    scheme, separator, _ = path.partition("://")
+    if separator and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        reason = f"fsspec knows no protocol {scheme!r}, and no directory has this name"
+        raise FileNotFoundError(ENOENT, reason, redact(path))
 
 
 def split_chain(url: str) -> list[str]:
@@ -114,6 +123,7 @@ def open_source(
     """Return the Source of a local path, a file object or bytes, and the first bytes of a path."""
     file = get_path(file)
     if isinstance(file, str):
+        check_local(file)
         return LocalFile.open_head(file, io, verify_unchanged=verify_unchanged)
     if isinstance(file, Source):
         return file, b""

@@ -127,11 +127,9 @@ class LocalFile(Source):
         try:
             file = _OpenFile(os.open(absolute, _READ))
         except FileNotFoundError:
-            reason = os.strerror(ENOENT)
-            if glob.has_magic(absolute):
-                reason = "No file has this name; use xarray.open_mfdataset for a pattern"
-            elif "://" in str(path):
-                reason = "No file has this name, and fsspec knows no such protocol of a URL"
+            if not glob.has_magic(absolute):
+                raise
+            reason = "No file has this name; use xarray.open_mfdataset for a pattern"
             raise FileNotFoundError(ENOENT, reason, absolute) from None
         except PermissionError:
             if os.path.isdir(absolute):  # Windows opens no directory

@@ -19,7 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from xr_tensorfmt.core.layout import UnrepresentableValueError
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, redact
-from xr_tensorfmt.sources import ARCHIVES, get_path, is_remote
+from xr_tensorfmt.sources import ARCHIVES, check_local, get_path, is_remote
 from xr_tensorfmt.sources.locations import Location, locate
 from xr_tensorfmt.writing.atomic_file import UNCHANGED, AtomicFile, build_atomic_file
 from xr_tensorfmt.writing.blocks import divide_variables, keep_values, plan_tasks, write_blocks
@@ -73,6 +73,7 @@ def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any)
         raise ValueError(
             f"storage_options= applies only to URLs, but {name} is a local path; omit it"
         )
+    check_local(name)
     return Location(name, _LOCAL, os.path.abspath(os.path.expanduser(name)))
 
 
