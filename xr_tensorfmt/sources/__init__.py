@@ -57,11 +57,12 @@ def is_url(file: object) -> bool:
 
 
 def check_local(path: str) -> None:
-    """Raise FileNotFoundError if a path is in no directory, because it is an unknown URL."""
-    scheme, separator, _ = path.partition("://")
-    if separator and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-        reason = f"fsspec knows no protocol {scheme!r}, and no directory has this name"
-        raise FileNotFoundError(ENOENT, reason, redact(path))
+    """Raise FileNotFoundError if a path is a URL of an unknown protocol, and not in a directory."""
+    # xarray makes paths absolute.
+    match = re.search(r"(?:^|[/\\])([A-Za-z][A-Za-z0-9+.-]+):[/\\]+", path)
+    if match and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        reason = f"fsspec knows no protocol {match[1]!r}, and no directory has this name"
+        raise FileNotFoundError(ENOENT, reason, redact(f"{match[1]}://{path[match.end() :]}"))
 
 
 def split_chain(url: str) -> list[str]:

@@ -20,6 +20,7 @@ from xr_tensorfmt.core.header import UNFINISHED_MARK
 from xr_tensorfmt.sources import ARCHIVES
 from xr_tensorfmt.sources.locations import Location, exists, is_cache
 from xr_tensorfmt.sources.requests import Version, start_in_thread, wait_for_result
+from xr_tensorfmt.sources.stores import get_packages
 from xr_tensorfmt.writing.atomic_file import (
     UNCHANGED,
     AtomicFile,
