@@ -352,14 +352,9 @@ def test_good_container_and_its_updates() -> None:
     [
         (144, b"\7", [("error", 144)]),
         (16, b"\7", [("error", 16)]),
-        (16 + 60, b"\1", [("error", 76)]),
-        (16 + 127, b"\1", [("error", 143)]),
-        (144 + 127, b"\1", [("error", 271)]),
-        (4095, b"\1", [("error", 4095)]),
-        (4096 + 72, b"\1", [("error", 4168)]),
     ],
 )
-def test_slots_and_gaps_of_container(offset: int, new: bytes, expected: Places) -> None:
+def test_slots_of_container(offset: int, new: bytes, expected: Places) -> None:
     assert list_places(patch(R1, offset, new)) == expected
 
 
@@ -396,11 +391,7 @@ def test_metadata_within_payload() -> None:
 def test_headers_of_older_versions() -> None:
     content = pf.v2("DENSE", "FLOAT64", 3, 3, VALUES.tobytes())
     assert validate(content) == []
-    assert list_places(patch(content, 58, b"\1")) == [("error", 58)]
-    assert list_places(patch(content, 4000, b"\1")) == [("error", 4000)]
     assert list_places(content + b"\0") == [("error", len(content))]
-    first = pf.v2("DENSE", "FLOAT64", 3, 3, VALUES.tobytes(), version=1)
-    assert list_places(patch(first, 48, b"\1")) == [("error", 48)]
     assert validate(pf.v2("IDENTITY", "FLOAT64", 3, 3, bytes(8))) == []
 
 
@@ -440,10 +431,10 @@ def test_files_of_blocks_are_checked(tmp_path: Path) -> None:
     path, _ = block_matrix(tmp_path)
     assert validate(path) == []
     child = tmp_path / "m.pycauset.blocks" / "a.pycauset"
-    child.write_bytes(patch(child.read_bytes(), 4000, b"\1"))
+    child.write_bytes(patch(child.read_bytes(), 16, b"\7"))
     (finding,) = validate(path)
     assert finding.path.endswith("a.pycauset")
-    assert finding.offset == 4000
+    assert finding.offset == 16
 
 
 # Vespa

@@ -239,15 +239,15 @@ def test_metadata_of_too_many_values_raise(name: str) -> None:
 
 def test_metadata_of_too_many_values_raise_in_binary(monkeypatch: pytest.MonkeyPatch) -> None:
     content = bytes(make_implied(1, 1, many=[[]] * 1000))
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.metadata.MAX_METADATA_VALUES", 1020)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.headers.MAX_METADATA_VALUES", 1020)
     assert open_lazily(content).sizes == {"row": 1, "col": 1}
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.metadata.MAX_METADATA_VALUES", 1000)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.headers.MAX_METADATA_VALUES", 1000)
     with pytest.raises(TensorFormatError, match="more than 1000 values, expected at most 1000"):
         open_lazily(content)
 
 
 def test_separators_within_strings_are_no_values() -> None:
-    text = open_lazily(memoryview(make_mag({"a": "[,:" * (2 * MIB)}))).a.item()
+    text = open_lazily(memoryview(make_mag({"a": "[,:" * (2 * MIB)}))).attrs["a"]
     assert text.startswith("[,:")
 
 

@@ -162,7 +162,10 @@ class Format(ABC):
 
 
 class LazyFormat(Format):
-    """A format whose modules `read`, `check` and `write` are imported when they are needed."""
+    """A format whose modules `read`, `check` and `write` are imported when they are needed.
+
+    The function `check` may be in the module `read`, too.
+    """
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Call `read` of the module `read`."""
@@ -171,10 +174,11 @@ class LazyFormat(Format):
 
     def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
         """Call `check` of the module `check`, if there is one."""
-        name = f"{self.__module__}.check"
-        if find_spec(name) is None:
-            return iter(())
-        findings: Iterator[Finding] = import_module(name).check(reader, container, limit)
+        own = f"{self.__module__}.check"
+        module = import_module(own if find_spec(own) else f"{self.__module__}.read")
+        findings: Iterator[Finding] = (
+            module.check(reader, container, limit) if hasattr(module, "check") else iter(())
+        )
         return findings
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | Sequence[FilePlan]:

@@ -21,8 +21,8 @@ from tests.opening import open_lazily
 from xr_tensorfmt import TensorFormatWarning, to_file
 from xr_tensorfmt.core.json_values import array_to_json
 from xr_tensorfmt.formats.pycauset import packed
-from xr_tensorfmt.formats.pycauset.metadata import decode_map, encode_map
-from xr_tensorfmt.formats.pycauset.write import WRITTEN
+from xr_tensorfmt.formats.pycauset.headers import decode_map
+from xr_tensorfmt.formats.pycauset.write import WRITTEN, encode_map
 
 RNG = np.random.default_rng(3)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from io import BytesIO
 from tokenize import TokenError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import ZipInfo
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.elements import Boolean, Plain
-from xr_tensorfmt.core.file_format import Format, LazyFormat, Match
+from xr_tensorfmt.core.file_format import Format, Match
 from xr_tensorfmt.core.findings import End, Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense, Layout, column_major
@@ -29,6 +29,10 @@ from xr_tensorfmt.formats.zip_members import (
     read_directory,
     read_first_member,
 )
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import FilePlan
 
 MAGIC = b"\x93NUMPY"
 SUFFIX = ".npy"
@@ -65,7 +69,7 @@ def get_default_dims(rank: int) -> tuple[str, ...]:
     return tuple(f"dim_{axis}" for axis in range(rank))
 
 
-class NpyFormat(LazyFormat):
+class NpyFormat(Format):
     """Files written by `numpy.save`."""
 
     name = "npy"
@@ -87,6 +91,12 @@ class NpyFormat(LazyFormat):
         end = End(reader.source, stop, "the first array")
         tensor = keyed.build_tensor(options.name, dims, layout, {"format": "npy"})
         return Container((tensor,), ends=(end,))
+
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
+        """Plan a file of one array."""
+        from xr_tensorfmt.formats.npy import write  # noqa: PLC0415  # imports xarray
+
+        return write.plan(checked, **options)
 
 
 class NpzFormat(Format):

@@ -3,10 +3,9 @@
 Modules, in the order to read them:
 
 - `spec`: the matrix types, and the parsed header of any version
-- `container`, `metadata`: the header of R1 and its metadata
-- `earlier_versions`: the headers of versions 1 and 2, and the zip
+- `headers`: the headers of all versions
 - `packed`, `matrices`: the layouts
-- `read`, `write`, `check`: the format
+- `read`, `write`: the format
 - `bit_counts`, `causal_sets`: calculations on opened matrices
 """
 

@@ -12,19 +12,24 @@ import numpy as np
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import build_file_dtype
-from xr_tensorfmt.core.findings import End
+from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import Fields, HeaderReader
 from xr_tensorfmt.core.layout import Layout, scale_layout, transpose_layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
+from xr_tensorfmt.core.value_checks import check_values
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats.pycauset import MAGIC, NAME, spec
-from xr_tensorfmt.formats.pycauset import container as r1
-from xr_tensorfmt.formats.pycauset.earlier_versions import TYPES_OFFSET, read_archive, read_matrix
+from xr_tensorfmt.formats.pycauset import NAME, spec
+from xr_tensorfmt.formats.pycauset.headers import (
+    BLOCK_MAGIC,
+    METADATA_ALIGNMENT,
+    RESAVE,
+    check_slots,
+    read_header,
+)
 from xr_tensorfmt.formats.pycauset.matrices import BlockMatrix, build_layout
-from xr_tensorfmt.formats.pycauset.metadata import CORRUPT
 from xr_tensorfmt.formats.pycauset.spec import Matrix
-from xr_tensorfmt.formats.zip_members import ZIP_MAGIC
+from xr_tensorfmt.formats.zip_members import check_checksums
 
 MAX_BLOCKS = 4096
 MAX_BLOCK_LEVELS = 8
@@ -71,7 +76,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     if matrix_type is None or matrix_type.stored in ("diagonal", "none"):
         field, count = f"the shape of a {matrix.matrix_type}", prod(layout.shape)
         options.check_filled(reader.source.name, field, count, "few", matrix.types_offset)
-    dims = name_dims(options.dims, options.name, get_default_dims(len(layout.shape)))
+    dims = name_dims(options.dims, options.name, _get_default_dims(len(layout.shape)))
     return Container(
         (Tensor(options.name, dims, layout, matrix.attrs, _build_encoding(file)),),
         findings=tuple(finding for part in file.files for finding in part.matrix.findings),
@@ -82,7 +87,18 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     )
 
 
-def get_default_dims(rank: int) -> tuple[str, ...]:
+def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
+    """Check the metadata and checksums of a file, and the files of its blocks."""
+    file: MatrixFile = container.parsed
+    for part in file.files:
+        yield from check_slots(HeaderReader(part.source))
+        yield from check_checksums(part.source, part.matrix.members)
+        if part is not file and not part.blocks:
+            dims = _get_default_dims(len(part.stored.shape))
+            yield from check_values(part.source, [Tensor("tensor", dims, part.stored)], limit)
+
+
+def _get_default_dims(rank: int) -> tuple[str, ...]:
     """Return the dimension names of a matrix or vector."""
     return ("index",) if rank == 1 else ("row", "col")
 
@@ -112,10 +128,10 @@ def _build_encoding(file: MatrixFile) -> dict[str, Any]:
 
 
 def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> MatrixFile:
-    matrix, source = _read_header(reader), reader.source
+    matrix, source = read_header(reader), reader.source
     if matrix.manifest is not None:
         manifest = Fields(
-            source.name, matrix.manifest, matrix.types_offset, "metadata.block_manifest", CORRUPT
+            source.name, matrix.manifest, matrix.types_offset, "metadata.block_manifest", RESAVE
         )
         return _open_blocks(source, matrix, manifest, max_blocks, max_levels)
     if matrix.matrix_type in spec.NUMBER_TRIANGLES and matrix.payload_length is not None:
@@ -128,28 +144,6 @@ def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> Matrix
         hint = "the file is truncated, or its header is corrupt; download or save it again"
         raise reader.error(field, actual, f"{size} bytes", hint, matrix.offset)
     return MatrixFile(source, matrix, stored, size)
-
-
-def _read_header(reader: HeaderReader) -> Matrix:
-    head = reader.head
-    if head.startswith(ZIP_MAGIC):
-        return read_archive(reader)
-    if head.startswith(r1.PREAMBLE):
-        return r1.read_container(reader)
-    if not head.startswith(MAGIC):
-        hint = "it is not a PyCauset file"
-        raise reader.error("the magic number", repr(head[:8]), repr(MAGIC), hint, 0)
-    version = reader.read_unsigned(len(MAGIC), 4, "the version")
-    matrix_type = reader.read_unsigned(TYPES_OFFSET, 4, "the matrix type")
-    if version == 2 or (version == 1 and 1 <= matrix_type <= 4):
-        return read_matrix(reader)
-    hint = "the header is corrupt, or of a newer version"
-    if version == 1 and not any(head[TYPES_OFFSET:]):
-        hint = "this is the backing store of a PyCauset session; open a file by pycauset.save"
-    actual = f"{version}, then bytes {head[TYPES_OFFSET:][:4].hex(' ')}"
-    preamble = r1.PREAMBLE[TYPES_OFFSET:].hex(" ")
-    expected = f"2, or 1 and then {preamble} (a container) or a matrix type from 1 to 4"
-    raise reader.error("the version", actual, expected, hint, len(MAGIC))
 
 
 # Excess of the payload length in files of PyCauset 0.5.0, in bytes.
@@ -168,9 +162,9 @@ def _detect_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matri
     elif has_diagonal and length == strict_bytes + _LENGTH_EXCESS:
         # Either a triangle without diagonal by 0.5.0, directly before the metadata, or a complete
         # one by 0.6.
-        offset = matrix.offset + strict_bytes + -strict_bytes % r1.METADATA_ALIGNMENT
-        magic = reader.read_field(offset, len(r1.BLOCK_MAGIC), "the end of the payload")
-        has_diagonal = magic != r1.BLOCK_MAGIC
+        offset = matrix.offset + strict_bytes + -strict_bytes % METADATA_ALIGNMENT
+        magic = reader.read_field(offset, len(BLOCK_MAGIC), "the end of the payload")
+        has_diagonal = magic != BLOCK_MAGIC
     encoding = {**matrix.encoding, "has_diagonal": int(has_diagonal)}
     return replace(matrix, has_diagonal=has_diagonal, encoding=encoding)
 

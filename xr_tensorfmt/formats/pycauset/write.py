@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
+from uuid import uuid4
+from zlib import crc32
 
 import numpy as np
 from xarray import Variable
@@ -13,10 +15,28 @@ from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats.pycauset import NAME, spec
-from xr_tensorfmt.formats.pycauset.container import pack_container
+from xr_tensorfmt.formats.pycauset.headers import (
+    ARGUMENT_PREFIX,
+    BLOCK_HEADER,
+    BLOCK_MAGIC,
+    BLOCK_VERSIONS,
+    BOOL,
+    FLOAT,
+    KEY_LENGTH,
+    LENGTH,
+    MAP,
+    METADATA_ALIGNMENT,
+    NUMBERS,
+    OBJECT_TYPE,
+    PREAMBLE,
+    SIGNED,
+    SLOT_OFFSETS,
+    STRING,
+    UNSIGNED,
+    Slot,
+)
 from xr_tensorfmt.formats.pycauset.matrices import build_layout
-from xr_tensorfmt.formats.pycauset.metadata import OBJECT_TYPE, build_metadata
-from xr_tensorfmt.formats.pycauset.spec import Matrix
+from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, MATRIX_TYPES, Matrix
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import embed_tensor
@@ -75,8 +95,8 @@ def _plan_matrix(
     )
     layout, payload_bytes = build_layout(matrix, checked.path)
     embedded = embed_tensor(checked).decode()
-    metadata = build_metadata(matrix, file_info.get(OBJECT_TYPE, ""), variable.attrs)
-    header, start, block = pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
+    metadata = _build_metadata(matrix, file_info.get(OBJECT_TYPE, ""), variable.attrs)
+    header, start, block = _pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
     pieces = (Piece(0, header), Piece(start, block))
     planned = (PlannedVariable(variable, layout, conversion),)
     return FilePlan(start + len(block), pieces, planned)
@@ -151,3 +171,76 @@ def _guess_type(variable: Variable) -> str:
     # PyCauset loads triangles of numbers as if they had no diagonal.
     is_plain = view == ([1, 0], 0, 0) and not file_info.get("has_diagonal")
     return str(file_info["matrix_type"]) if is_plain else "CAUSAL"
+
+
+def _build_metadata(matrix: Matrix, object_type: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the metadata that PyCauset needs to load a matrix, or a causal set."""
+    is_triangle = MATRIX_TYPES[matrix.matrix_type].stored == "triangle"
+    layout = "raw_triangular" if is_triangle else "raw_dense"
+    return {
+        "rows": matrix.rows,
+        "cols": matrix.columns,
+        "seed": matrix.seed,
+        "matrix_type": matrix.matrix_type,
+        "data_type": matrix.data_type,
+        "payload_uuid": uuid4().hex,
+        "payload_layout": {"kind": layout, "params": {}},
+        "view": {
+            "is_transposed": False,
+            "is_conjugated": False,
+            "scalar": {"real": 1.0, "imag": 0.0},
+        },
+        **_build_causal_set(matrix, object_type, attrs),
+    }
+
+
+def _build_causal_set(matrix: Matrix, object_type: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the metadata of a causal set, empty for other matrices."""
+    if (matrix.matrix_type, object_type) != ("CAUSAL", "CausalSet"):
+        return {}
+    keys: dict[str, Any] = {OBJECT_TYPE: "CausalSet", "n": matrix.rows}
+    if isinstance(attrs.get("spacetime"), str):
+        arguments = {
+            name.removeprefix(ARGUMENT_PREFIX): value
+            for name, value in attrs.items()
+            if name.startswith(ARGUMENT_PREFIX) and isinstance(value, int | float | str)
+        }
+        keys["spacetime"] = {"type": attrs["spacetime"], "args": arguments}
+    return keys
+
+
+def _pack_container(metadata: Mapping[str, Any], payload_bytes: int) -> tuple[bytes, int, bytes]:
+    """Return the header, and the offset and content of the metadata block."""
+    encoded = encode_map(metadata)
+    fields = (BLOCK_MAGIC, *BLOCK_VERSIONS, 0, len(encoded), crc32(encoded), 0)
+    block = BLOCK_HEADER.pack(*fields) + encoded
+    payload_stop = HEADER_BYTES + payload_bytes
+    start = payload_stop + -payload_stop % METADATA_ALIGNMENT
+    header = bytearray(PREAMBLE.ljust(HEADER_BYTES, b"\0"))
+    # PyCauset writes both slots with the same pointers.
+    for generation, (name, offset) in zip((1, 0), SLOT_OFFSETS.items(), strict=True):
+        slot = Slot(name, generation, HEADER_BYTES, payload_bytes, start, len(block))
+        slot = replace(slot, checksum=slot.computed_checksum)
+        Slot.STRUCT.pack_into(header, offset, *astuple(slot)[1:])
+    return bytes(header), start, block
+
+
+def encode_map(values: Mapping[str, Any]) -> bytes:
+    """Encode a map. The keys ascend, as in files written by PyCauset."""
+    encoded = bytes([MAP]) + LENGTH.pack(len(values))
+    for key, value in sorted(values.items()):
+        raw = key.encode()
+        encoded += KEY_LENGTH.pack(len(raw)) + raw + _encode(value)
+    return encoded
+
+
+def _encode(value: Any) -> bytes:
+    if isinstance(value, Mapping):
+        return encode_map(value)
+    if isinstance(value, str):
+        raw = value.encode()
+        return bytes([STRING]) + LENGTH.pack(len(raw)) + raw
+    tag = FLOAT if isinstance(value, float) else BOOL
+    if not isinstance(value, bool | float):
+        tag = SIGNED if value < 0 else UNSIGNED
+    return bytes([tag]) + NUMBERS[tag].pack(value)
