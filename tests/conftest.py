@@ -47,11 +47,12 @@ MARKERS = {
     },
     "slow": {
         "cli/test_batch.py", "cli/test_stores.py", "cli/test_terminal.py", "datasets/test_dask.py",
-        "formats/pycauset/test_package.py", "formats/pycauset/test_subposets.py",
-        "formats/test_third_party.py", "fuzz", "project/test_architecture.py",
+        "formats/pycauset/test_package.py", "formats/pycauset/test_packed.py",
+        "formats/pycauset/test_popcount.py", "formats/pycauset/test_subposets.py",
+        "formats/test_hostile.py", "formats/test_third_party.py", "fuzz", "project/test_architecture.py",
         "project/test_format_tables.py", "project/test_private_names.py", "sources/test_extras.py",
         "sources/test_requests.py", "writing/test_killed.py", "writing/test_signals.py",
-        "writing/test_attributes.py",
+        "workflows", "writing/test_attributes.py", "writing/test_round_trips.py",
     },
 }  # fmt: skip
 STORE_FIXTURES = {"http", "s3"}
@@ -107,6 +108,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
             item.add_marker(marker)
         if STORE_FIXTURES & set(item.fixturenames):
             item.add_marker("store")
+        if "conformance" in item.fixturenames:
+            item.add_marker("slow")
         if hasattr(item.obj, "hypothesis"):
             item.add_marker("property")
     # The longest tests start first, so that the last ones are short.
