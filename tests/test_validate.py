@@ -23,7 +23,7 @@ from tests.families import FILES
 from tests.pycausetblocks import block_matrix
 from xr_tensorfmt import Finding, SourceChangedError, TensorFormatError, validate, vespa
 from xr_tensorfmt.cli.convert import convert
-from xr_tensorfmt.cli.info import info
+from xr_tensorfmt.cli.describe import info
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.file_format import Format

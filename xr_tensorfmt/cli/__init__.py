@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import signal
 import sys
@@ -9,13 +10,10 @@ from typing import Any
 
 import click
 
+from xr_tensorfmt.cli.common import errors_in_one_line, format_examples
 from xr_tensorfmt.cli.convert import convert
+from xr_tensorfmt.cli.describe import explain, info, validate
 from xr_tensorfmt.cli.diff import diff
-from xr_tensorfmt.cli.explain import explain
-from xr_tensorfmt.cli.info import info
-from xr_tensorfmt.cli.messages import errors_in_one_line
-from xr_tensorfmt.cli.options import format_examples
-from xr_tensorfmt.cli.validate import validate
 from xr_tensorfmt.tutorial import get_path
 
 
@@ -48,8 +46,12 @@ def examples(directory: str) -> None:
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="xr-tensorfmt", prog_name="xr-tensorfmt")
-def main() -> None:
+@click.option("-v", "--verbose", is_flag=True, help="Show the log: retries, replaced files.")
+def main(verbose: bool) -> None:
     """Describe, validate, convert and compare binary tensor files."""
+    if verbose:
+        logging.basicConfig(format="%(asctime)s %(message)s")  # stderr
+        logging.getLogger("xr_tensorfmt").setLevel(logging.DEBUG)
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         # As after Ctrl-C, temporary files are removed.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

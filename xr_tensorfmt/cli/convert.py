@@ -17,35 +17,37 @@ import click
 import xarray as xr
 
 import xr_tensorfmt
-from xr_tensorfmt.cli.files import OpenedData, open_input, select_variable, write_store
-from xr_tensorfmt.cli.messages import (
-    STANDARD_STREAM,
-    errors_in_one_line,
-    open_argument,
-    print_summary,
-    show_progress,
-    to_one_line,
-)
-from xr_tensorfmt.cli.options import (
+from xr_tensorfmt.cli.common import (
     NETCDF,
+    STANDARD_STREAM,
     STORE_SUFFIXES,
-    STORED_VALUES,
     STORES,
     ZARR,
     KeyValues,
+    add_group_options,
     describe_options,
     dims_option,
+    errors_in_one_line,
     expand_paths,
     format_examples,
     format_option,
     get_storage_options,
-    group_options,
-    parse_key_dtype,
+    get_store_format,
+    open_argument,
     parse_key_json,
+    print_summary,
+    show_progress,
     sparse_option,
     storage_option,
-    store_format,
+    to_one_line,
     verify_option,
+)
+from xr_tensorfmt.cli.stores import (
+    STORED_VALUES,
+    OpenedData,
+    open_input,
+    select_variable,
+    write_store,
 )
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats import registry
@@ -62,6 +64,14 @@ def _parse_parts(_: object, __: object, values: Sequence[str]) -> tuple[str, ...
     """Parse parts that are separated by commas."""
     parts = chain.from_iterable(value.split(",") for value in values)
     return tuple(_PART.convert(part, None, None) for part in parts)
+
+
+def _parse_dtype(value: str) -> tuple[str | None, str]:
+    """Parse ``DTYPE`` or ``NAME=DTYPE``; names may contain equals signs."""
+    key, equals, dtype = value.rpartition("=")
+    if not dtype or (equals and not key):
+        raise click.BadParameter(f"{value!r} is neither DTYPE nor NAME=DTYPE, such as w=float32")
+    return key or None, dtype
 
 
 class _Convert(click.Command):
@@ -100,7 +110,7 @@ class _Convert(click.Command):
 )
 @click.option("--overwrite", is_flag=True, help="Overwrite OUT, as mode='w' does in Python.")
 @click.option("--variable", "-v", help="Only this variable.")
-@group_options
+@add_group_options
 @click.option("--name", help="Rename the only variable.")
 @dims_option
 @click.option(
@@ -108,7 +118,7 @@ class _Convert(click.Command):
     "dtypes",
     metavar="[NAME=]DTYPE",
     multiple=True,
-    type=parse_key_dtype,
+    type=_parse_dtype,
     help="Data type in OUT, with rounding, as encoding= in Python. NAME can be a pattern such as "
     "'layers.*'. A pattern, or no NAME, applies to variables of the same kind, such as "
     "floating-point variables for float16. Repeatable.",
@@ -197,7 +207,7 @@ def _find_targets(
     sources: Sequence[str], target: str, to: str | None, storage_options: KeyValues
 ) -> list[str]:
     """Return the target of every file: OUT, or a file in the directory OUT."""
-    is_store = store_format(target) is not None
+    is_store = get_store_format(target) is not None
     has_slash = target.endswith(("/", os.sep))
     # With one IN, a directory without a suffix may be the zarr store to replace.
     is_directory = has_slash or (to != ZARR and os.path.isdir(target))
@@ -244,7 +254,10 @@ def _convert_file(
 
     with errors_in_one_line(target):
         if to is None:
-            to = store_format(target) or registry.find_format_for_path(target, STORE_SUFFIXES).name
+            to = (
+                get_store_format(target)
+                or registry.find_format_for_path(target, STORE_SUFFIXES).name
+            )
     with errors_in_one_line(source), open_argument(source) as content:
         data, encoding = _open_selected(
             source, content, to, drop=drop, storage_options=storage_options, **reading

@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-import filecmp
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import hypot, prod
 from operator import add
 from typing import Any
 
 import click
 import numpy as np
+import pandas as pd
+import xarray as xr
 
-from xr_tensorfmt.cli import files
-from xr_tensorfmt.cli.files import OpenedFile, Row
-from xr_tensorfmt.cli.info import format_dtype, to_plain
-from xr_tensorfmt.cli.messages import errors_in_one_line, print_json, print_lines, to_one_line
-from xr_tensorfmt.cli.options import (
+from xr_tensorfmt.cli.common import (
     STORES,
-    KeyValues,
+    add_group_options,
     add_source_options,
+    errors_in_one_line,
     format_examples,
-    get_storage_options,
-    group_options,
+    get_store_format,
     list_files,
-    store_format,
+    print_json,
+    print_lines,
+    to_one_line,
     verify_option,
 )
-from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
-from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.cli.describe import format_dtype, to_plain
+from xr_tensorfmt.cli.stores import STORED_VALUES, iterate_blocks, open_input
 from xr_tensorfmt.core.elements import Array, get_stored_name
-from xr_tensorfmt.core.layout import BATCH_BYTES
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.datasets.options import parse_keywords
 from xr_tensorfmt.errors import shorten
-from xr_tensorfmt.opening import open_group
 from xr_tensorfmt.writing.conversion import is_numeric
 from xr_tensorfmt.writing.tree import flatten_tree
+
+_MAX_COMPARED_BYTES = 1 << 20
+"""Limit on the size of values whose bytes are compared before their elements."""
 
 
 @click.command(
@@ -62,7 +60,7 @@ from xr_tensorfmt.writing.tree import flatten_tree
     help="Absolute tolerance, which is added to the relative tolerance.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-@group_options
+@add_group_options
 @add_source_options
 @verify_option
 def diff(first: str, second: str, as_json: bool, **options: Any) -> None:
@@ -107,10 +105,11 @@ def _compare_directories(
     }
 
 
-def _find_unmatched(first: Collection[Any], second: Collection[Any]) -> dict[str, list[str]]:
+def _find_unmatched(first: Collection[Any], second: Collection[Any]) -> dict[str, list[Any]]:
+    known, others = set(second), set(first)
     return {
-        "only_first": [str(name) for name in first if name not in second],
-        "only_second": [str(name) for name in second if name not in first],
+        "only_first": [to_plain(name) for name in first if name not in known],
+        "only_second": [to_plain(name) for name in second if name not in others],
     }
 
 
@@ -118,96 +117,115 @@ def _compare_files(
     first: str, second: str, *, rtol: float, atol: float, **options: Any
 ) -> dict[str, Any]:
     # Stores contain decoded values, or attributes by which xarray decodes them.
-    formats = [options["format"] or store_format(file) for file in (first, second)]
-    open_any = _open_decoded if any(name in STORES for name in formats) else _open_stored
-    opened: list[OpenedFile] = []
+    formats = [options["format"] or get_store_format(file) for file in (first, second)]
+    stored: dict[str, Any] = {} if any(name in STORES for name in formats) else STORED_VALUES
+    opened: list[xr.Dataset] = []
     for file in (first, second):
         with errors_in_one_line(file):
-            is_same = bool(opened) and _is_copy(second, first, *opened[0])
-            opened.append(opened[0] if is_same else open_any(file, **options))
+            data = open_input(file, file, cache=False, **stored, **options)
+            opened.append(flatten_tree(file, data, options["separator"], ["attrs"]))
     with errors_in_one_line(first, second):
         names = {"first": to_one_line(first), "second": to_one_line(second)}
         return {**names, "rtol": rtol, "atol": atol, **compare(opened[0], opened[1], rtol, atol)}
 
 
-def _is_copy(file: str, first: str, source: Source, container: Container) -> bool:
-    """Return whether a small file has the bytes of the first one, and thus the same tensors."""
-    if container.findings or [end.source for end in container.ends] != [source]:
-        return False  # it prints warnings, or has sibling files
-    is_small = all(
-        os.path.isfile(x) and os.path.getsize(x) <= DEFAULT_CHUNK_BYTES for x in (file, first)
-    )
-    if not is_small or os.path.splitext(file)[1] != os.path.splitext(first)[1]:
-        return False
-    filecmp.clear_cache()  # it trusts the times of files
-    return filecmp.cmp(file, first, shallow=False)
-
-
-def _open_decoded(file: str, separator: str, **options: Any) -> OpenedFile:
-    data = files.open_input(file, file, separator=separator, cache=False, **options)
-    return files.wrap_dataset(flatten_tree(file, data, separator, ["attrs"]))
-
-
-def _open_stored(file: str, storage_options: KeyValues, **options: Any) -> OpenedFile:
-    options["storage_options"] = get_storage_options(file, storage_options)
-    return open_group(file, parse_keywords(**options))
-
-
 def compare(
-    first: OpenedFile, second: OpenedFile, rtol: float = 0, atol: float = 0
+    first: xr.Dataset, second: xr.Dataset, rtol: float = 0, atol: float = 0
 ) -> dict[str, Any]:
-    """Compare all variables chunk by chunk, and return a document for JSON."""
-    one, other = files.list_tensors(first), files.list_tensors(second)
-    data, other_data = first[1].tensors, second[1].tensors
-    if len(data) == len(other_data) == 1:
-        used = {*other, *(dim for tensor in other.values() for dim in tensor.dims)}
-        if data[0].name not in used:
-            other[data[0].name] = other.pop(other_data[0].name)  # some formats store no name
-    names = [name for name in one if name in other]
-    groups = files.group_rows([one[name] for name in names], [other[name] for name in names])
-    comparable = [rows for rows in groups if rows[0][0].layout.shape == rows[0][1].layout.shape]
-    values = _compare_blocks([first[0], second[0]], comparable, rtol, atol)
-    different = {}
-    for rows in groups:
-        shapes = [tensor.layout.shape for tensor in rows[0]]
-        dtypes = [_get_stored_dtype(tensor) for tensor in rows[0]]
-        # With a tolerance, dtypes may differ, as in `xarray.testing.assert_allclose`.
-        is_other = shapes[0] != shapes[1] or (dtypes[0] != dtypes[1] and not (rtol or atol))
-        count = 0 if shapes[0] == shapes[1] else None
-        difference = {"dtypes": dtypes, "shapes": shapes, "different_values": count}
-        for name in [x.name for x, _ in rows if is_other or x.name in values]:
-            different[name] = difference | to_plain(values.get(name, {}))
+    """Compare all variables block by block, and return a document for JSON."""
+    if len(first.data_vars) == len(second.data_vars) == 1:
+        (name,), (other,) = first.data_vars, second.data_vars
+        if name not in second.variables and name not in second.dims:
+            second = second.rename_vars({other: name})  # some formats store no name
+    labels = _find_labels(first, second)
+    unmatched = {dim: _find_unmatched(*pair) for dim, pair in labels.items()}
+    for dim, (one, other) in labels.items():
+        if not one.equals(other):
+            common = one.intersection(other, sort=False)
+            first = first.isel({dim: one.get_indexer(common)})
+            second = second.isel({dim: other.get_indexer(common)})
+    different: dict[str, Any] = {}
+    changed: dict[Any, set[int]] = {dim: set() for dim in labels}
+    for name, variable in first.variables.items():
+        if name in second.variables:
+            difference = _compare_variables(variable, second.variables[name], rtol, atol, changed)
+            different |= {str(name): to_plain(difference)} if difference else {}
+    found = {}
+    for dim, (one, other) in labels.items():
+        common = one.intersection(other, sort=False)
+        found[str(dim)] = unmatched[dim] | {
+            "changed": to_plain(common[sorted(changed[dim])].tolist()),
+            "reordered": not one.equals(other) and len(one) == len(other) == len(common),
+        }
+    names = _find_unmatched(first.variables, second.variables)
+    differs = different or any(map(any, (part.values() for part in (names, *found.values()))))
     return {
-        "equal": one.keys() == other.keys() and not different,
-        **_find_unmatched(one, other),
-        "variables": {name: different[name] for name in one if name in different},
-        "equal_variables": len(names) - len(different),
+        "equal": not differs,
+        **names,
+        "variables": different,
+        "labels": {dim: part for dim, part in found.items() if any(part.values())},
+        "equal_variables": len(set(first.variables) & set(second.variables)) - len(different),
     }
 
 
-def _get_stored_dtype(tensor: Tensor) -> str:
-    """Return the dtype of a variable in its file, without the byte order."""
-    stored = get_stored_name(tensor.encoding.get("dtype"))
-    return stored or format_dtype(tensor.layout.dtype).split(",")[0]
+def _find_labels(
+    first: xr.Dataset, second: xr.Dataset
+) -> dict[Any, tuple[pd.Index[Any], pd.Index[Any]]]:
+    """Return the labels of both Datasets by dimension. A dimension without labels is left out."""
+    pairs = {dim: (_get_labels(first, dim), _get_labels(second, dim)) for dim in first.dims}
+    return {dim: (one, other) for dim, (one, other) in pairs.items() if len(one) and len(other)}
 
 
-def _compare_blocks(
-    sources: Sequence[Source], groups: Sequence[Sequence[Row]], rtol: float, atol: float
-) -> dict[str, dict[str, Any]]:
-    """Return the number of different values of variables, and the largest difference."""
-    found: dict[str, dict[str, Any]] = {}
-    for names, start, (first, second) in files.read_blocks(sources, groups):
-        if len(names) > 1 and not compare_values(first, second, rtol, atol):
+def _get_labels(ds: xr.Dataset, dim: Any) -> pd.Index[Any]:
+    """Return the labels of a dimension, if they are strings and do not repeat."""
+    along = [name for name, coord in ds.coords.items() if coord.dims == (dim,)]
+    names = [dim] if dim in along else along
+    columns = [ds[name].values for name in names if ds[name].dtype.kind in "OUT"]
+    if not columns:
+        return pd.Index([])
+    index = pd.MultiIndex.from_arrays(columns) if len(columns) > 1 else pd.Index(columns[0])
+    return index if index.is_unique else pd.Index([])
+
+
+def _compare_variables(
+    first: xr.Variable,
+    second: xr.Variable,
+    rtol: float,
+    atol: float,
+    changed: Mapping[Any, set[int]],
+) -> dict[str, Any]:
+    """Describe the differences of two variables, and add positions of changed labels."""
+    dtypes = [_get_stored_dtype(variable) for variable in (first, second)]
+    found = {"dtypes": dtypes, "shapes": [first.shape, second.shape], "different_values": None}
+    if first.shape != second.shape:
+        return found
+    # With a tolerance, dtypes may differ, as in `xarray.testing.assert_allclose`.
+    is_other = dtypes[0] != dtypes[1] and not (rtol or atol)
+    count, largest = 0, {"largest": -1.0}
+    for key in iterate_blocks(first):
+        one, other = first[key].values, second[key].values
+        difference = compare_values(one, other, rtol, atol)
+        if not difference:
             continue
-        for row, name in enumerate(names):
-            difference = compare_values(first[row, ...], second[row, ...], rtol, atol)
-            if difference:
-                difference["index"] = list(map(add, difference["index"], start))
-                known = found.get(name, {"different_values": 0, "largest": -1.0})
-                largest = max(known, difference, key=_rank)  # the first of equal ones
-                count = known["different_values"] + difference["different_values"]
-                found[name] = largest | {"different_values": count}
-    return found
+        start = [part.start for part in key]
+        difference["index"] = list(map(add, difference["index"], start))
+        count += difference["different_values"]
+        largest = max(largest, difference, key=_rank)  # the first of equal ones
+        for axis in (axis for axis, dim in enumerate(first.dims) if dim in changed):
+            same = np.moveaxis(_are_close(one, other, rtol, atol), axis, 0)
+            rows = np.flatnonzero(~same.reshape(len(same), -1).all(axis=1))
+            changed[first.dims[axis]].update((rows + start[axis]).tolist())
+    return (
+        found | (largest if count else {}) | {"different_values": count}
+        if count or is_other
+        else {}
+    )
+
+
+def _get_stored_dtype(variable: xr.Variable) -> str:
+    """Return the dtype of a variable in its file, without the byte order."""
+    stored = get_stored_name(variable.encoding.get("dtype"))
+    return stored or format_dtype(variable.dtype).split(",")[0]
 
 
 def _rank(difference: Mapping[str, Any]) -> Any:
@@ -221,6 +239,13 @@ def _format_lines(document: Mapping[str, Any]) -> Iterator[str]:
     unmatched = list(_list_unmatched(document))
     for name, file in unmatched:
         yield f"{shorten(name)}: only in {file}"
+    for dim, labels in document["labels"].items():
+        for label, file in _list_unmatched(labels, document):
+            yield f"{shorten(dim)}: {shorten(repr(label))} only in {file}"
+        if labels["changed"]:
+            yield f"{shorten(dim)}: {shorten(repr(labels['changed'])[1:-1], 60)} changed"
+        if labels["reordered"]:
+            yield f"{shorten(dim)}: the labels have another order"
     for name, difference in document["variables"].items():
         for sentence in _describe_difference(difference, verb):
             yield f"{shorten(name)}: {sentence}"
@@ -231,11 +256,13 @@ def _format_lines(document: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
-def _list_unmatched(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the names that only one file or directory has, with its path."""
+def _list_unmatched(
+    document: Mapping[str, Any], files: Mapping[str, Any] | None = None
+) -> Iterator[tuple[Any, str]]:
+    """Yield what only one file or directory has, with its path."""
     for key in ("first", "second"):
         for name in document[f"only_{key}"]:
-            yield name, document[key]
+            yield name, (files or document)[key]
 
 
 def _describe_difference(difference: Mapping[str, Any], verb: str) -> Iterator[str]:
@@ -252,23 +279,30 @@ def _describe_difference(difference: Mapping[str, Any], verb: str) -> Iterator[s
         yield f"{difference['different_values']} of {total} values {verb}, {distance}{pair}{index}"
 
 
+def _are_close(first: Array, second: Array, rtol: float, atol: float) -> Array:
+    """Compare elements within tolerances. NaN equals NaN."""
+    same: Array = _are_equal(first, second) | np.asarray((first != first) & (second != second))
+    if (rtol or atol) and is_numeric(first.dtype) and is_numeric(second.dtype):
+        wide = np.result_type(first, second, np.float64)
+        same |= np.isclose(first.astype(wide), second.astype(wide), rtol, atol)
+    return same
+
+
 def compare_values(first: Array, second: Array, rtol: float = 0, atol: float = 0) -> dict[str, Any]:
     """Compare two arrays of the same shape, and return the largest difference, if there is any.
 
     NaN equals NaN, and is the largest difference from a number. Strings have no distance.
     """
     is_plain = first.dtype == second.dtype and not first.dtype.hasobject
-    if is_plain and first.nbytes <= BATCH_BYTES and first.tobytes() == second.tobytes():
+    if is_plain and first.nbytes <= _MAX_COMPARED_BYTES and first.tobytes() == second.tobytes():
         return {}  # faster than comparing few elements
-    same = _are_equal(first, second) | np.asarray((first != first) & (second != second))
-    is_number = is_numeric(first.dtype) and is_numeric(second.dtype)
-    wide = np.result_type(first, second, np.float64) if is_number else first.dtype
-    if is_number and (rtol or atol):
-        same |= np.isclose(first.astype(wide), second.astype(wide), rtol, atol)
+    same = _are_close(first, second, rtol, atol)
     if same.all():
         return {}
     flat = int(np.argmin(same))
+    is_number = is_numeric(first.dtype) and is_numeric(second.dtype)
     if is_number:
+        wide = np.result_type(first, second, np.float64)
         with np.errstate(all="ignore"):
             distances = np.abs(np.subtract(first, second, dtype=wide))
         flat = int(np.argmax(np.where(same, -1, distances)))  # the first NaN, if there is one

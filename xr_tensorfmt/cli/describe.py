@@ -1,41 +1,52 @@
-"""``xr-tensorfmt info``: describe the header of a file."""
+"""The commands that describe files: ``info``, ``validate`` and ``explain``."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from itertools import chain, repeat
+from itertools import chain
 from math import isfinite, prod
 from operator import add
 from typing import Any, BinaryIO
 
 import click
 import numpy as np
+import xarray as xr
 
-from xr_tensorfmt.cli.files import OpenedFile, find_kind, group_rows, list_tensors, read_blocks
-from xr_tensorfmt.cli.messages import describe_files
-from xr_tensorfmt.cli.options import (
+import xr_tensorfmt
+from xr_tensorfmt.cli.common import (
+    KeyValues,
+    add_group_options,
     add_source_options,
+    describe_files,
+    dims_option,
     expand_paths,
+    files_argument,
     format_examples,
     get_storage_options,
-    group_options,
-    store_format,
+    get_store_format,
+    json_option,
+    parse_key_value,
+    print_summary,
+    show_progress,
+    sparse_option,
+    to_one_line,
     verify_option,
 )
+from xr_tensorfmt.cli.stores import iterate_blocks, select_variable
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, count_chunks
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Array, get_stored_name
 from xr_tensorfmt.core.extents import format_size
-from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.groups import select_group
-from xr_tensorfmt.errors import shorten
+from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.formats import registry
-from xr_tensorfmt.formats.recognition import choose_format, open_header, read_container
+from xr_tensorfmt.formats.recognition import choose_format, find_parts, open_header, read_container
+from xr_tensorfmt.validation import validate as find_faults
 from xr_tensorfmt.writing.conversion import is_numeric
 
 _MAX_CHARACTERS, _MAX_WIDTH = 72, 80
@@ -48,42 +59,48 @@ _SHOWN_PROPERTIES = "matrix_type", "properties", "cached", "symmetries", "skippe
 @click.command(
     epilog=format_examples("info model.mag", "info --stats vertex.bin", "info s3://bucket/models/")
 )
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list with one object per file.")
+@files_argument
+@json_option
 @click.option(
     "--stats",
     is_flag=True,
     help="Read all values, and show minimum, maximum, mean, and the numbers of NaN and zeros.",
 )
-@group_options
+@add_group_options
 @add_source_options
 @verify_option
-def info(files: tuple[str, ...], as_json: bool, stats: bool, **options: Any) -> None:
+def info(
+    files: tuple[str, ...],
+    as_json: bool,
+    stats: bool,
+    storage_options: KeyValues,
+    **options: Any,
+) -> None:
     """Describe the format, variables and attributes of files."""
-    storage_options = options["storage_options"]
 
     def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
-        if options["format"] is None and store_format(file):
+        if options["format"] is None and get_store_format(file):
             raise ValueError(
                 f"{file}: only convert and diff support zarr and netCDF; use ncdump -h or xarray"
             )
-        reader = open_header(content, storage_options=get_storage_options(file, storage_options))
+        url_options = get_storage_options(file, storage_options)
+        reader = open_header(content, storage_options=url_options)
         file_format = choose_format(reader, options["format"])
         # The options of the check also open tensors that exceed memory.
-        lenient = file_format.validation_options
-        lenient = replace(lenient, verify=options["verify"], text_errors="strict")
+        lenient = replace(
+            file_format.validation_options, verify=options["verify"], text_errors="strict"
+        )
         container = read_container(reader, file_format, lenient)
         selected = select_group(container, options["group"], options["separator"])
         container = replace(container, tensors=selected.tensors, coordinates=selected.coordinates)
         document = _build_document(reader.source, container, file_format.name)
         if stats:
-            strict = OpenOptions(verify=options["verify"])
-            if lenient != strict:  # a sparse tensor may exceed memory
-                container = read_container(reader, file_format, strict)
-                container = select_group(container, options["group"], options["separator"])
+            ds = xr.open_dataset(
+                content, engine="tensorfmt", cache=False, storage_options=url_options, **options
+            )
             described = document["variables"] | document["coordinates"]
-            for name, numbers in compute_statistics((reader.source, container)):
-                described[name]["stats"] = numbers
+            for name, variable in ds.variables.items():
+                described[str(name)]["stats"] = compute_statistics(variable)
         return document
 
     expanded = expand_paths(files, storage_options)
@@ -126,38 +143,31 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
 
 
 def _describe_tensors(tensors: Iterable[Tensor], *, in_this_file: bool) -> dict[str, Any]:
-    layouts, described = dict[Any, dict[str, Any]](), {}
+    described = {}
     for tensor in tensors:
-        kind, encoding = find_kind(tensor), tensor.encoding.get("tensorfmt", {})
-        offset = encoding.get("offset") if in_this_file else None
-        if kind not in layouts:  # few, because shapes and dtypes repeat
-            layouts[kind] = _describe_layout(tensor.layout, tensor.encoding.get("dtype"))
-        described[tensor.name] = layouts[kind] | {
+        layout, encoding = tensor.layout, tensor.encoding.get("tensorfmt", {})
+        stored, offset = tensor.encoding.get("dtype"), encoding.get("offset")
+        offset = offset if in_this_file else None
+        size = prod(layout.shape) * layout.dtype.itemsize
+        name = get_stored_name(stored)
+        has_other_name = name is not None and name != layout.dtype.name  # such as bfloat16
+        if has_other_name and size:  # without bytes, the values are in other files
+            size = layout.locate(Selection.everything(layout.shape)).nbytes or size
+        chunk = layout.chunk_shape(DEFAULT_CHUNK_BYTES)
+        described[tensor.name] = {
             "dims": tensor.dims,
+            "shape": layout.shape,
+            "dtype": format_dtype(layout.dtype),
+            "stored": name if has_other_name else format_dtype(stored or layout.dtype),
+            "size": size,
+            "chunk": chunk,
+            "chunks": count_chunks(layout.shape, chunk),
             "offset": offset,
             "on_page": None if offset is None else offset % PAGE == 0,
             "attrs": to_plain(tensor.attrs),
             "encoding": {x: to_plain(y) for x, y in encoding.items() if x not in _DESCRIBED},
         }
     return described
-
-
-def _describe_layout(layout: Layout, stored: Any) -> dict[str, Any]:
-    chunk = layout.chunk_shape(DEFAULT_CHUNK_BYTES)
-    size = prod(layout.shape) * layout.dtype.itemsize
-    name = get_stored_name(stored)
-    has_other_name = name is not None and name != layout.dtype.name  # such as bfloat16
-    if has_other_name and size:  # without bytes, the values are in other files
-        size = layout.locate(Selection.everything(layout.shape)).nbytes or size
-    return {
-        "dims": (),  # in the order of the document
-        "shape": layout.shape,
-        "dtype": format_dtype(layout.dtype),
-        "stored": name if has_other_name else format_dtype(stored or layout.dtype),
-        "size": size,
-        "chunk": chunk,
-        "chunks": count_chunks(layout.shape, chunk),
-    }
 
 
 @cache
@@ -248,45 +258,162 @@ def _format_attributes(attrs: Mapping[str, Any], indent: str) -> Iterator[str]:
         yield f"{indent}{shorten(name, 40)}: {shorten(line, _MAX_CHARACTERS)}"
 
 
-def compute_statistics(opened: OpenedFile) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Yield the statistics of each tensor without NaN, or None if it is not numeric.
+def compute_statistics(variable: xr.Variable) -> dict[str, Any] | None:
+    """Return the statistics of all values but NaN, or None if they are not numeric.
 
     Complex numbers are ordered by their absolute values.
     """
-    tensors = list_tensors(opened)
-    groups = group_rows(tensors.values())
-    numeric = [rows for rows in groups if is_numeric(rows[0][0].layout.dtype)]
-    found: dict[str, tuple[Any, ...]] = {}
-    for names, _, (values,) in read_blocks([opened[0]], numeric):
-        parts = dict(zip(names, _summarize(values), strict=True))
-        found |= {x: _merge(found[x], part) if x in found else part for x, part in parts.items()}
-    names = [row[0].name for rows in numeric for row in rows]
-    yield from dict.fromkeys(tensors.keys() - names).items()
-    for name in names:
-        low, high, total, size, nan, zeros = found.get(name, (None, None, None, 0, 0, 0))
-        mean = total / (size - nan) if size > nan else np.nan if size else None
-        numbers = {"min": low, "max": high, "mean": mean, "nan": nan, "zeros": zeros}
-        # If the mean is finite, so are all values.
-        yield name, numbers if type(mean) is float and isfinite(mean) else to_plain(numbers)
+    if not is_numeric(variable.dtype):
+        return None
+    summary: tuple[Any, ...] = (None, None, 0.0, 0, 0)
+    for key in iterate_blocks(variable):
+        summary = _merge(summary, _summarize(variable[key].values))
+    low, high, total, nan, zeros = summary
+    count = variable.size - nan
+    mean = total / count if count else np.nan if variable.size else None
+    statistics = {"min": low, "max": high, "mean": mean, "nan": nan, "zeros": zeros}
+    return {name: to_plain(number) for name, number in statistics.items()}
 
 
-def _summarize(values: Array) -> Iterator[tuple[Any, ...]]:
-    """Yield minimum, maximum, sum, and numbers of values, NaN and zeros along the first axis."""
-    rows = values.reshape(len(values), -1)
-    is_nan = rows != rows
-    nan = np.count_nonzero(is_nan, axis=1)
-    zeros = rows.shape[1] - np.count_nonzero(rows, axis=1)
+def _summarize(values: Array) -> tuple[Any, ...]:
+    """Return minimum, maximum, sum, and the numbers of NaN and zeros."""
+    is_nan = values != values
+    nan, zeros = np.count_nonzero(is_nan), values.size - np.count_nonzero(values)
     is_complex = values.dtype.kind == "c"
-    ordered = np.abs(rows) if is_complex else rows
+    ordered = np.abs(values) if is_complex else values
     dtype = np.complex128 if is_complex else np.float64
-    total = rows.sum(axis=1, dtype=dtype, where=~is_nan if nan.any() else True)
-    bounds = np.fmin.reduce(ordered, axis=1), np.fmax.reduce(ordered, axis=1)
-    low, high, total, nan, zeros = (x.tolist() for x in (*bounds, total, nan, zeros))
-    return zip(low, high, total, repeat(rows.shape[1]), nan, zeros)  # `repeat` has no end
+    total = values.sum(dtype=dtype, where=~is_nan if nan else True)
+    bounds = (bound.reduce(ordered, axis=None).item() for bound in (np.fmin, np.fmax))
+    return (*bounds, total.item(), nan, zeros)
 
 
 def _merge(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the summary of the values of both."""
-    low = min(first[0], second[0], key=lambda bound: (bound != bound, bound))  # NaN is the last
-    high = max(first[1], second[1], key=lambda bound: (bound == bound, bound))
-    return low, high, *map(add, first[2:], second[2:])
+    """Return the summary of the values of both. NaN is a bound only if all values are NaN."""
+    if first[0] is None:
+        return second
+    bounds = np.fmin(first[0], second[0]).item(), np.fmax(first[1], second[1]).item()
+    return (*bounds, *map(add, first[2:], second[2:]))
+
+
+@click.command(
+    epilog=format_examples("validate model.mag vertex.bin", "validate --strict s3://bucket/models/")
+)
+@files_argument
+@click.option("--strict", is_flag=True, help="Exit with 1 also for warnings.")
+@click.option("--all", "show_all", is_flag=True, help="Up to 20 findings per check.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only files with findings, and no bar.")
+@json_option
+@add_source_options
+def validate(
+    files: tuple[str, ...],
+    strict: bool,
+    show_all: bool,
+    quiet: bool,
+    as_json: bool,
+    format: str | None,
+    storage_options: KeyValues,
+) -> None:
+    """Check files: header, checksums, padding and values."""
+
+    def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
+        options = get_storage_options(file, storage_options)
+        findings = find_faults(content, all=show_all, format=format, storage_options=options)
+        parts = {}
+        if not findings and content is file and format is None:
+            parts = find_parts([file], lambda path: open_header(path, "read", options))
+        return {"findings": findings} | ({"skipped": parts[file]} if file in parts else {})
+
+    def lines(document: Mapping[str, Any]) -> Iterable[str]:
+        return () if quiet and not document["findings"] else _format_findings(document)
+
+    def has_failed(document: Mapping[str, Any]) -> bool:
+        findings = document.get("findings", ())
+        return "error" in document or any(strict or x.severity == "error" for x in findings)
+
+    expanded = list(expand_paths(files, storage_options))
+    shown = show_progress(expanded, quiet=quiet or as_json)
+    documents = describe_files(shown, describe, lines, as_json=as_json)
+    failed = sum(map(has_failed, documents))
+    if len(documents) > 1 and not as_json:
+        print_summary(len(documents), failed)
+    raise SystemExit(int(failed > 0))
+
+
+def _format_findings(document: Mapping[str, Any]) -> Iterator[str]:
+    path, findings = document["path"], document["findings"]
+    errors = sum(finding.severity == "error" for finding in findings)
+    counts = ((errors, "error"), (len(findings) - errors, "warning"))
+    if "skipped" in document:
+        yield f"{path}: skipped, {document['skipped']}"
+        return
+    counted = " and ".join(f"{count} {noun}{'s' * (count > 1)}" for count, noun in counts if count)
+    yield f"{path}: " + (counted if errors else f"ok, but {counted}" if counted else "ok")
+    for finding in findings:
+        other = "" if finding.path.endswith(path) else f" ({finding.path})"
+        yield "  " + to_one_line(f"{finding}{other}")
+
+
+def _parse_selection(pair: str) -> tuple[str, int | slice | list[int]]:
+    dim, index = parse_key_value(pair)
+    if re.fullmatch(r"-?\d+", index):
+        return dim, int(index)
+    if re.fullmatch(r"-?\d+(,-?\d+)+", index):
+        return dim, [int(part) for part in index.split(",")]
+    if re.fullmatch(r"(-?\d+)?(:(-?\d+)?){1,2}", index):
+        return dim, slice(*(int(part) if part else None for part in index.split(":")))
+    raise click.BadParameter(f"{index!r} is not an index such as 3, 0:10, 0:10:2 or 1,5,7")
+
+
+@click.command(
+    epilog=format_examples("explain vertex.bin", "explain vertex.bin --dims F,q,r -s q=0 -s r=0:10")
+)
+@files_argument
+@click.option(
+    "--select",
+    "-s",
+    "selection",
+    metavar="DIM=INDEX",
+    multiple=True,
+    type=_parse_selection,
+    help="Select DIM=3, DIM=0:10, DIM=0:10:2 or DIM=1,5,7. Repeatable.",
+)
+@click.option("--variable", "-v", help="Only this variable.")
+@json_option
+@dims_option
+@sparse_option
+@add_source_options
+@verify_option
+def explain(
+    files: tuple[str, ...],
+    selection: KeyValues,
+    variable: str | None,
+    dims: list[str] | None,
+    as_json: bool,
+    storage_options: KeyValues,
+    **options: Any,
+) -> None:
+    """Show the byte ranges and requests of a read.
+
+    Several chunks or variables print as a table with a row each. A directory stands for the files
+    in it. Values are not read.
+    """
+    expanded = list(expand_paths(files, storage_options))
+
+    def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
+        options["storage_options"] = get_storage_options(file, storage_options)
+        ds = xr.open_dataset(content, engine="tensorfmt", chunks={}, **options)
+        ds = select_variable(ds, variable, dims)
+        for dim, _ in selection:
+            if dim not in ds.dims:
+                names = shorten(", ".join(map(repr, ds.dims))) or "none"
+                hint = did_you_mean(dim, ds.dims)
+                raise ValueError(f"there is no dimension {dim!r}{hint}, expected one of: {names}")
+        explanation = xr_tensorfmt.explain(ds, dict(selection))
+        return explanation.to_dict() if as_json else {"table": repr(explanation)}
+
+    def lines(document: dict[str, Any]) -> Iterator[str]:
+        yield from [f"{document['path']}:"] if len(expanded) > 1 else []
+        yield from document["table"].split("\n")
+
+    documents = describe_files(expanded, describe, lines, as_json=as_json, separate=True)
+    raise SystemExit(int(any("error" in document for document in documents)))
