@@ -49,9 +49,10 @@ MARKERS = {
         "cli/test_batch.py", "cli/test_stores.py", "cli/test_terminal.py", "datasets/test_dask.py",
         "formats/pycauset/test_package.py", "formats/pycauset/test_packed.py",
         "formats/pycauset/test_popcount.py", "formats/pycauset/test_subposets.py",
-        "formats/test_hostile.py", "formats/test_third_party.py", "fuzz", "project/test_architecture.py",
-        "project/test_format_tables.py", "project/test_private_names.py", "sources/test_extras.py",
-        "sources/test_requests.py", "writing/test_killed.py", "writing/test_signals.py",
+        "formats/test_hostile.py", "formats/test_third_party.py", "fuzz",
+        "project/test_architecture.py", "project/test_format_tables.py",
+        "project/test_private_names.py", "sources/test_extras.py", "sources/test_requests.py",
+        "writing/test_killed.py", "writing/test_signals.py",
         "workflows", "writing/test_attributes.py", "writing/test_round_trips.py",
     },
 }  # fmt: skip

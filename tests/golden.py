@@ -148,15 +148,19 @@ def make_storable(values: np.ndarray) -> np.ndarray:
 
 
 def add(name: str, files: list[Path], written_by: str) -> None:
-    """Copy files into the golden directory of a name."""
+    """Copy files into the golden directory of a name. It is removed if they do not open."""
     directory = ROOT / name
     directory.mkdir(parents=True)
-    for file in files:
-        if file.is_dir():
-            shutil.copytree(file, directory / file.name)
-        else:
-            shutil.copyfile(file, directory / file.name)
-    keep(directory, files[0].name, written_by)
+    try:
+        for file in files:
+            if file.is_dir():
+                shutil.copytree(file, directory / file.name)
+            else:
+                shutil.copyfile(file, directory / file.name)
+        keep(directory, files[0].name, written_by)
+    except BaseException:
+        shutil.rmtree(directory)
+        raise
 
 
 def generate() -> None:

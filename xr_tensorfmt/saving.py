@@ -175,7 +175,7 @@ def _normalize_option(file_format: Format, name: str, value: Any) -> Any:
     keywords = " and ".join(["the keywords of to_file", *sorted(options)])
     hint = did_you_mean(name, (*options, *signature(to_file).parameters))
     if name == "dtype":
-        hint = f" (pass encoding={{'dtype': {value!r}}})"
+        hint = f" (pass encoding={{'dtype': {value!r}}}, or --dtype {value})"
     raise TypeError(
         f"{name!r}{hint} is not a keyword for {file_format.title} files; they accept {keywords}"
     )

@@ -286,7 +286,9 @@ def test_info_continues_after_bad_file() -> None:
 
 def test_vespa_under_another_name_needs_its_format() -> None:
     Path("t").write_bytes(vf.make_tensor("float", [], {"x": 2}, [], np.ones((1, 2))))
-    assert "--from vespa" in run_failing("info", "t")
+    assert "--from for a format that has no magic number: 'cc4s', 'vespa'" in run_failing(
+        "info", "t"
+    )
     assert "Vespa" in run_ok("info", "--from", "vespa", "t")
 
 
@@ -384,12 +386,12 @@ def test_format_of_one_variable_names_the_option_that_chooses_it() -> None:
         "a.mag"
     )
     message = run_failing("convert", "a.mag", "b.tens")
-    assert "2 ('a', 'b'); choose one with --variable NAME, or choose a format with" in message
+    assert "pass one of them as a DataArray or with --variable, or choose a format" in message
 
 
 def test_explain_names_dimensions_if_one_is_unknown() -> None:
     message = run_failing("explain", write_vertex(), "--select", "a=9")
-    assert "pass positions to --select: " in message
+    assert "pass positions as to isel or --select, " in message
     message = run_failing("explain", write_vertex(), "--select", "q=1")
     assert "there is no dimension 'q', expected one of: 'a', 'b', 'c'" in message
 
@@ -423,12 +425,11 @@ def test_format_option_replaces_suffix() -> None:
     message = run_failing("convert", "a.mag", "d.foo")
     for words in (
         "d.foo: the suffix names no format",
-        "pass --to, one of 'tens', ",
+        "pass format= or --to, one of 'tens', ",
         "'netcdf', or use",
         ".zarr, .nc,",
     ):
         assert words in message
-    assert "format=" not in message
 
 
 def test_misspelt_suffix_has_suggestion() -> None:
@@ -549,7 +550,10 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
         (["-v", "w", "--dims", "a,"], "must be a sequence of non-empty str"),
         (["-v", "z"], "there is no variable 'z'; it has 'w', 'n', 'flag'"),
         (["--dtype", "complex64"], "matches no complex variable"),
-        (["--dtype", "layers.*=float16"], "--dtype layers.*=float16 matches no variable"),
+        (
+            ["--dtype", "layers.*=float16"],
+            "encoding={'layers.*': {'dtype': 'float16'}} matches no variable",
+        ),
         (["--dtype", "csv"], "'w' is csv, but MAG supports only float32"),
         (["--dtype", "z=float16"], "encoding= names 'z'"),
         (["--dtype", "w=csv"], "'w' is csv, but MAG supports only float32"),
@@ -647,9 +651,12 @@ def test_convert_applies_the_unit_of_cc4s() -> None:
     drop = ["--drop", "name", "--drop", "attrs"]
     xr_tensorfmt.to_file(ds, "v.yaml")
     refusal = run_failing("convert", "v.yaml", "v.bin")
-    assert "pass --drop name,attrs to leave them out" in refusal
+    assert "or --drop name,attrs to leave them out" in refusal
     warning = run("convert", "v.yaml", "v.bin", *drop).stderr
-    assert "without unit=0.5, which scales them; open the file with --apply-unit" in warning
+    assert (
+        "without unit=0.5, which scales them; open the file with apply_unit=True (--apply-unit)"
+        in warning
+    )
     np.testing.assert_array_equal(load_any("v.bin").tensor, np.eye(3))
     run_ok("convert", "v.yaml", "v.bin", "--overwrite", "--apply-unit", *drop)
     np.testing.assert_array_equal(load_any("v.bin").tensor, np.eye(3) / 2)
@@ -678,14 +685,6 @@ def test_zarr_and_netcdf_are_recognised() -> None:
     save()
     run_ok("convert", "a.mag", "b.nc")
     assert "only convert and diff support zarr and netCDF" in run_failing("info", "b.nc")
-
-
-def test_words_of_options_in_paths_are_kept() -> None:
-    os.mkdir("version=2")
-    for path in ("version=2/a.mag", "format='x'.mag", "verify=False.mag"):
-        Path(path).write_bytes(b"\x93")
-        assert f"{path}: " in run("info", path).stderr
-        assert f"{path}: " in run("validate", path).stdout
 
 
 def test_lines_of_sharded_model_fit_a_terminal() -> None:

@@ -15,11 +15,7 @@ from tests.commands import load_any, make_dataset, run, run_failing, run_ok, sav
 from tests.workflows.formats import WRITABLE, make_array, write
 from xr_tensorfmt import to_file
 from xr_tensorfmt.cli.diff import compare, compare_values
-from xr_tensorfmt.cli.files import list_tensors, wrap_dataset
-from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
-from xr_tensorfmt.core.extents import Bytes, Extents
-from xr_tensorfmt.core.value_checks import iterate_selections
-from xr_tensorfmt.sources.local import LocalFile
+from xr_tensorfmt.cli.stores import iterate_blocks
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 
@@ -227,34 +223,49 @@ def test_difference_larger_than_float64_is_infinite() -> None:
 def test_large_variables_are_compared_in_blocks_that_cover_them() -> None:
     values = np.zeros((3000, 5000))
     seen = np.zeros(values.shape, int)
-    one = wrap_dataset(xr.Dataset({"a": (("x", "y"), values.copy())}))
-    parts = list(iterate_selections(list_tensors(one)["a"].layout, DEFAULT_CHUNK_BYTES))
-    for part in parts:
-        seen[np.ix_(*part.index_arrays)] += 1
+    one = xr.Dataset({"a": (("x", "y"), values.copy())})
+    keys = list(iterate_blocks(one.a.variable))
+    for key in keys:
+        seen[key] += 1
     assert (seen == 1).all()
-    assert len(parts) == 4
+    assert len(keys) == 4
     values[1, 1], values[2999, 4999] = 1.0, 2.0
-    other = wrap_dataset(xr.Dataset({"a": (("x", "y"), values)}))
-    actual = compare(one, other)["variables"]["a"]
+    actual = compare(one, xr.Dataset({"a": (("x", "y"), values)}))["variables"]["a"]
     info = actual["different_values"], actual["largest"], actual["index"]
     assert info == (2, 2.0, [2999, 4999])
 
 
-@pytest.mark.parametrize("command", ["diff a.mag b.mag", "info --stats a.mag"])
-def test_small_tensors_are_read_together(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ds = xr.Dataset({f"w{i}": (f"x{i}", np.full(4, i, "f4")) for i in range(50)})
-    for path in ("a.mag", "b.mag"):
-        save(path, ds)
-    reads: list[int] = []
-    read = LocalFile.read
+def make_table(labels: str, values: list[float]) -> xr.Dataset:
+    return xr.Dataset(
+        {"v": (("doc", "x"), np.full((3, 2), np.array(values, "f8")[:, None]))},
+        {"doc": list(labels)},
+    )
 
-    def count(self: LocalFile, extents: Extents) -> Bytes:
-        reads.append(extents.nbytes)
-        return read(self, extents)
 
-    monkeypatch.setattr(LocalFile, "read", count)
-    run_ok(*command.split())
-    assert len(reads) < 10
+def test_labels_are_added_removed_and_changed() -> None:
+    first, second = make_table("abc", [1, 2, 3]), make_table("cbd", [3, 5, 7])
+    actual = compare(first, second)
+    assert actual["labels"] == {
+        "doc": {"only_first": ["a"], "only_second": ["d"], "changed": ["b"], "reordered": False}
+    }
+    assert actual["variables"]["v"]["different_values"] == 2
+    assert compare(first, make_table("cab", [3, 1, 2]))["labels"]["doc"]["reordered"]
+    assert not compare(first, make_table("cab", [3, 1, 2]))["equal"]
+    assert compare(first, first)["equal"]
+
+
+@pytest.mark.parametrize("name", ["a.tbf", "a.nc", "a.zarr"])
+def test_labels_of_files_are_compared(name: str) -> None:
+    second = name.replace("a.", "b.")
+    for path, ds in ((name, make_table("abc", [1, 2, 3])), (second, make_table("cbd", [3, 5, 7]))):
+        table = ds.rename(v="tensor")
+        save("table.tbf", table)
+        run_ok("convert", "table.tbf", path, "--overwrite")
+    output = run_for_different(name, second)
+    assert f"doc: 'a' only in {name}\n" in output
+    assert f"doc: 'd' only in {second}\n" in output
+    assert "doc: 'b' changed\n" in output
+    assert "the shapes" not in output
 
 
 def test_tensors_of_one_shape_are_compared_and_described_one_by_one() -> None:
@@ -284,18 +295,6 @@ def write_pair(name: str, directory: Path) -> tuple[Path, Path]:
     for file in (directory / "a").iterdir():
         shutil.copy2(file, directory / "b")
     return first, directory / "b" / first.name
-
-
-@pytest.mark.parametrize("name", WRITABLE)
-def test_copies_are_compared_as_other_files(name: str, tmp_path: Path) -> None:
-    first, copy = write_pair(name, tmp_path)
-    url = copy.as_uri()  # a URL is never taken for a copy
-    for options in ([], ["--json"], ["--no-verify"], ["--atol", "1"]):
-        results = [run("diff", str(first), str(path), *options) for path in (copy, url)]
-        texts = [x.stdout.replace(url, str(copy)) + x.stderr for x in results]
-        assert texts[0] == texts[1]
-        assert results[0].exit_code == results[1].exit_code
-        assert options or results[0].exit_code == 0
 
 
 @pytest.mark.parametrize("name", WRITABLE)

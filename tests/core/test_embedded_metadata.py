@@ -167,7 +167,9 @@ def test_unsupported_json_values_raise(value: Any, match: str) -> None:
     with pytest.raises(TypeError, match=match):
         to_json(value, "it")
     dataset = xr.Dataset({"w": ("x", np.ones(3, "f4"))}, attrs={"bad": value, "good": 1})
-    with pytest.raises(ValueError, match=r"bad.*, or pass drop=\['attrs'\] to leave it out"):
+    with pytest.raises(
+        ValueError, match=r"bad.*, or pass drop=\['attrs'\] or --drop attrs to leave it out"
+    ):
         to_file(dataset, "/nowhere/a.mag")
 
 

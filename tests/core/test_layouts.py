@@ -6,13 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.recording import RecordingSource
-from xr_tensorfmt.cli.files import group_rows, read_blocks
-from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.layout import (
     Dense,
     InMemory,
-    Layout,
     Transposed,
     column_major,
     transpose_layout,
@@ -99,35 +96,6 @@ def test_values_in_memory_are_returned_as_copies() -> None:
     assert read(layout, source, point).tolist() == [9]
     assert layout.locate(selection).nbytes == 0
     assert layout.chunk_shape(1 << 20) == (3, 4)
-
-
-@pytest.mark.parametrize("window", [31 << 20, 40])
-def test_many_tensors_are_read_in_any_order(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.cli.files.DEFAULT_CHUNK_BYTES", window)
-    source = Memory(bytes(range(200)))
-    elements = Plain(np.dtype("u1")), Plain(np.dtype(">i2"))
-    shapes = [(2, 3), (), (0, 3), (4,), (2, 3), (5, 1)]
-    offsets = [100, 7, 0, 106, 100, 13]
-    layouts: list[Layout] = [
-        Dense(shape, element, offset)
-        for element in elements
-        for shape, offset in zip(shapes, offsets, strict=True)
-    ]
-    layouts.insert(3, Transposed(Dense((2, 3), elements[0], 50), (1, 0)))
-    tensors = [Tensor(str(i), (), layout) for i, layout in enumerate(layouts)]
-    actual = {}
-    groups = group_rows(tensors, tensors)
-    for names, start, (first, second) in read_blocks([source] * 2, groups):
-        assert not any(start)
-        np.testing.assert_array_equal(first, second)
-        actual |= dict(zip(names, first, strict=True))
-    for name, layout in ((tensor.name, tensor.layout) for tensor in tensors):
-        expected = read(layout, source, Selection.everything(layout.shape))
-        if expected.size:
-            values = actual.pop(name)
-            assert (values.dtype, values.shape) == (expected.dtype, expected.shape)
-            np.testing.assert_array_equal(values, expected)
-    assert not actual
 
 
 def test_a_column_of_long_rows_is_one_batch() -> None:

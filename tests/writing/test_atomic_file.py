@@ -364,7 +364,9 @@ def test_directory_without_permission_raises(
 def test_mode_x_refuses_existing_file_before_computing(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     to_file(make_dataset(), path, "mag", mode="x")
-    with pytest.raises(FileExistsError, match="exists already; pass mode='w' to replace it"):
+    with pytest.raises(
+        FileExistsError, match="exists already; pass mode='w' or --overwrite to replace it"
+    ):
         to_file(make_failing(PeculiarError()), path, "mag", mode="x")
     xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
 
@@ -387,7 +389,9 @@ def test_mode_x_does_not_replace_a_new_file(
         monkeypatch.setattr(os, "link", unable)
     array = da.zeros((4, 256), chunks=-1, dtype="f4").map_blocks(appear, dtype="f4")
     meanwhile = xr.Dataset({"a": (("x", "y"), array)})
-    with pytest.raises(FileExistsError, match="exists already; pass mode='w' to replace it"):
+    with pytest.raises(
+        FileExistsError, match="exists already; pass mode='w' or --overwrite to replace it"
+    ):
         compute_write(to_file(meanwhile, path, "mag", mode="x", compute=compute))
     assert path.read_bytes() == b"of another program"
     assert os.listdir(tmp_path) == ["a.mag"]

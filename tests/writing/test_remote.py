@@ -248,7 +248,7 @@ def test_object_in_memory_can_be_replaced(memory: Any) -> None:
     xr.testing.assert_equal(open_lazily("memory://bucket/x.mag").load(), make_dataset() + 1)
 
 
-EXISTS = "exists already; pass mode='w' to replace it"
+EXISTS = "exists already; pass mode='w' or --overwrite to replace it"
 
 
 def test_mode_x_replaces_no_file(s3: S3Store, bucket: Any, memory: Any) -> None:

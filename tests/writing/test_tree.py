@@ -178,7 +178,7 @@ NOT_WRITTEN = {
     ),
     "attributes of a group": (
         {"/a": ONES.assign_attrs(k=1)},
-        r"the group '/a' has attributes, .* or pass drop=\['attrs'\] to leave them out",
+        r"the group '/a' has attributes, .* or pass drop=\['attrs'\] or .* to leave them out",
     ),
 }
 

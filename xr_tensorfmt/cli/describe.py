@@ -35,7 +35,7 @@ from xr_tensorfmt.cli.common import (
     to_one_line,
     verify_option,
 )
-from xr_tensorfmt.cli.stores import iterate_blocks, select_variable
+from xr_tensorfmt.cli.stores import STORED_VALUES, iterate_blocks, select_variable
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, count_chunks
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Array, get_stored_name
@@ -96,7 +96,12 @@ def info(
         document = _build_document(reader.source, container, file_format.name)
         if stats:
             ds = xr.open_dataset(
-                content, engine="tensorfmt", cache=False, storage_options=url_options, **options
+                content,
+                engine="tensorfmt",
+                cache=False,
+                storage_options=url_options,
+                **STORED_VALUES,
+                **options,
             )
             described = document["variables"] | document["coordinates"]
             for name, variable in ds.variables.items():

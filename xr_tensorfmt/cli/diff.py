@@ -149,7 +149,7 @@ def compare(
     for name, variable in first.variables.items():
         if name in second.variables:
             difference = _compare_variables(variable, second.variables[name], rtol, atol, changed)
-            different |= {str(name): to_plain(difference)} if difference else {}
+            different |= {str(name): difference} if difference else {}
     found = {}
     for dim, (one, other) in labels.items():
         common = one.intersection(other, sort=False)
@@ -215,17 +215,16 @@ def _compare_variables(
             same = np.moveaxis(_are_close(one, other, rtol, atol), axis, 0)
             rows = np.flatnonzero(~same.reshape(len(same), -1).all(axis=1))
             changed[first.dims[axis]].update((rows + start[axis]).tolist())
-    return (
-        found | (largest if count else {}) | {"different_values": count}
-        if count or is_other
-        else {}
-    )
+    if not (count or is_other):
+        return {}
+    return found | (to_plain(largest) if count else {}) | {"different_values": count}
 
 
 def _get_stored_dtype(variable: xr.Variable) -> str:
     """Return the dtype of a variable in its file, without the byte order."""
     stored = get_stored_name(variable.encoding.get("dtype"))
-    return stored or format_dtype(variable.dtype).split(",")[0]
+    is_narrow = stored is not None and not hasattr(np, stored)  # such as bfloat16
+    return str(stored) if is_narrow else format_dtype(variable.dtype).split(",")[0]
 
 
 def _rank(difference: Mapping[str, Any]) -> Any:

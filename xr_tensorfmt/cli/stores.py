@@ -196,4 +196,3 @@ def _write_netcdf(
         file.publish()
     finally:
         file.discard()
-        raise

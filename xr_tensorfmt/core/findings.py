@@ -135,7 +135,7 @@ class End:
         field, actual = f"the end of {self.last_part}", f"{extra} more bytes"
         hint = (
             "the header is corrupt or bytes were appended: compare the size with the original "
-            "(verify=False ignores trailing bytes)"
+            "(verify=False or --no-verify ignores trailing bytes)"
         )
         expected = "the end of the file"
         return TensorFormatError(self.source.name, field, actual, expected, hint, offset=self.stop)

@@ -126,7 +126,7 @@ class OpenOptions:
     ) -> None:
         """Raise TensorFormatError if too many elements of a tensor are not stored in its file."""
         if self.sparse == "auto" and count > MAX_FILLED_ELEMENTS:
-            hint = "open it with sparse='dense' to fill in the others"
+            hint = "open it with sparse='dense' (--sparse dense) to fill in the others"
             actual = f"{count} elements, of which {stored} are stored"
             expected = f"at most {MAX_FILLED_ELEMENTS} elements"
             raise TensorFormatError(path, field, actual, expected, hint, offset=offset)

@@ -217,10 +217,11 @@ def _build_unknown_error(
     reader: HeaderReader, foreign: tuple[str, str] | None
 ) -> TensorFormatError:
     if foreign is None:
-        without_magic = [f"format={other.name!r}" for other in load_formats() if not other.magics]
+        without_magic = [repr(other.name) for other in load_formats() if not other.magics]
         hint = (
             "leave out engine= to try other engines, read bare values with numpy.memmap(path, "
-            "dtype, 'r', shape=...), or name a format that has no magic number: "
+            "dtype, 'r', shape=...), or pass format= or --from for a "
+            "format that has no magic number: "
         )
         foreign = "of no known format", hint + ", ".join(without_magic)
     title, advice = foreign
@@ -254,7 +255,7 @@ def _find_without_magic(reader: HeaderReader) -> tuple[str, str] | None:
         return "text", f"read it with numpy.loadtxt, or {vespa}"
     length = int.from_bytes(reader.head[:8], "little")
     if reader.head[8:10] == b'{"' and length <= reader.source.size - 8:
-        return "safetensors without its suffix", "pass format='safetensors'"
+        return "safetensors without its suffix", "pass format='safetensors' or --from safetensors"
     return None
 
 

@@ -120,6 +120,6 @@ def find_format_for_path(path: str, stores: Mapping[str, str] = MappingProxyType
         similar = did_you_mean(os.path.splitext(path)[1], suffixes)
         problem = f"the suffix names no format{similar}"
     raise ValueError(
-        f"{redact(path)}: {problem}; pass format=, one of {', '.join(map(repr, names))}, or use "
-        f"one of the suffixes {', '.join(suffixes)}"
+        f"{redact(path)}: {problem}; pass format= or --to, one of {', '.join(map(repr, names))}, "
+        f"or use one of the suffixes {', '.join(suffixes)}"
     )

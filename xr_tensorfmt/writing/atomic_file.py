@@ -30,7 +30,7 @@ _NO_HARD_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP, EINVAL)
 
 def build_exists_error(path: str) -> FileExistsError:
     """Return the error for a file that must not be overwritten."""
-    return FileExistsError(f"{path} exists already; pass mode='w' to replace it")
+    return FileExistsError(f"{path} exists already; pass mode='w' or --overwrite to replace it")
 
 
 @contextmanager

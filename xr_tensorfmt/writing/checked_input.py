@@ -127,8 +127,8 @@ class CheckedInput:
             names = shorten(", ".join(map(repr, self.variables))) or "none"
             raise ValueError(
                 f"{self.path}: a {self.format} file holds one variable, but the Dataset has "
-                f"{len(self.variables)} ({names}); pass one of them as a DataArray, or choose a "
-                "format with several variables"
+                f"{len(self.variables)} ({names}); pass one of them as a DataArray "
+                "or with --variable, or choose a format with several variables"
             )
         return next(iter(self.variables.items()))
 
@@ -166,7 +166,7 @@ class CheckedInput:
             parts, subjects, hints = (list(dict.fromkeys(column)) for column in columns)
             raise ValueError(
                 f"{self.path}: {self.format} cannot store {', '.join(subjects)}; "
-                f"{', '.join(hints)}, or pass drop={parts!r} to leave "
+                f"{', '.join(hints)}, or pass drop={parts!r} or --drop {','.join(parts)} to leave "
                 f"{'it' if len(refused) == 1 else 'them'} out"
             )
 
@@ -177,8 +177,8 @@ class CheckedInput:
             if isinstance(value, int | float | np.number) and value != neutral:
                 message = (
                     f"{self.path}: the values are written without {attribute}={value}, which "
-                    "scales them; open the file with apply_unit=True or mask_and_scale=True to "
-                    "convert them"
+                    "scales them; open the file with apply_unit=True (--apply-unit) or "
+                    "mask_and_scale=True to convert them"
                 )
                 warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
 
@@ -240,7 +240,7 @@ class CheckedInput:
         if is_numeric(variable.dtype):
             suggested = _suggest_dtype(variable.dtype, elements)
             encoding = {name: {"dtype": suggested}}
-            hint = f"choose a dtype with {encoding=}"
+            hint = f"choose a dtype with {encoding=} or --dtype {name}={suggested}"
             if variable.dtype.kind == "c" and elements[suggested].dtype.kind != "c":
                 hint = "split it into two variables with .real and .imag"
         is_requested = dtype != variable.dtype.name and dtype not in np.sctypeDict
@@ -336,7 +336,7 @@ def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) 
             raise ValueError(
                 f"{path}: the array {name!r} has a coordinate of the same name with other values "
                 "or attributes, but names in a file are unique; call rename() with another "
-                "name, or pass drop=['coords'] to leave the coordinate out"
+                "name, or pass drop=['coords'] or --drop coords to leave the coordinate out"
             )
         return data.drop_vars([name]).to_dataset(name=name)
     if not isinstance(data, Dataset):

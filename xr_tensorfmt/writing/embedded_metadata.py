@@ -82,7 +82,7 @@ def _raise_unless_dropped(checked: CheckedInput, part: DroppablePart, error: Typ
     """Raise an error about a part that cannot be embedded, unless it may be dropped."""
     if part not in checked.drop:
         raise ValueError(
-            f"{checked.path}: {error}, or pass drop=[{part!r}] to leave it out"
+            f"{checked.path}: {error}, or pass drop=[{part!r}] or --drop {part} to leave it out"
         ) from None
 
 

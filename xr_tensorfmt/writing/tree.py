@@ -40,8 +40,8 @@ def flatten_tree(
         if node is not tree and node.attrs and "attrs" not in drop:
             raise ValueError(
                 f"{path}: the group {node.path!r} has attributes, but files store attributes only "
-                "for the root; move them to the root or to variables, or pass drop=['attrs'] to "
-                "leave them out"
+                "for the root; move them to the root or to variables, or pass drop=['attrs'] or "
+                "--drop attrs to leave them out"
             )
     members = list(collect_members(tree, separator))
     _check(path, tree, members, separator)

@@ -342,7 +342,7 @@ def test_suffix_bin_means_version_0_9(tmp_path) -> None:
         assert (tmp_path / name).read_bytes() == tf.make_0_9(np.eye(3))
     message = (
         r"x\.bin: TENS 0\.9 \(the default for \.bin files, unlike version='1\.0'\) "
-        r"cannot store the coordinate 'c'; call drop_vars\(\), or pass drop=\['coords'\] to leave"
+        r"cannot store the coordinate 'c'; call drop_vars\(\), or pass drop=.* leave"
     )
     with pytest.raises(ValueError, match=message):
         to_file(ds.assign_coords(c=5), tmp_path / "x.bin")
@@ -562,7 +562,7 @@ def test_one_error_names_everything_that_is_lost(tmp_path) -> None:
     ds = xr.Dataset({"v": (("p", "left"), np.eye(3), {"unit": 0.5})}, {"c": 5})
     message = (
         r"cannot store the name 'v', the dims \('p', 'left'\), the coordinate 'c', the attribute "
-        r"'unit'; rename it .*pass drop=\['name', 'dims', 'coords', 'attrs'\] to leave them out"
+        r"'unit'; rename it .*pass drop=\['name', 'dims', 'coords', 'attrs'\] or .* leave them out"
     )
     with pytest.raises(ValueError, match=message):
         to_file(ds, tmp_path / "x.bin")

@@ -138,7 +138,10 @@ def _check_checksum(
     computed = crc32c(cursor.reader.read_field(start, stop - start, "the header"))
     if computed == stored:
         return ()
-    hint = "the header is corrupt; fetch the file again (verify=False ignores the checksum)"
+    hint = (
+        "the header is corrupt; fetch the file again (verify=False or --no-verify ignores the "
+        "checksum)"
+    )
     expected = f"{computed:#010x}, the CRC-32C of bytes {start} to {stop}"
     error = cursor.reader.error("the checksum", f"{stored:#010x}", expected, hint, start - 4)
     if options.verify:

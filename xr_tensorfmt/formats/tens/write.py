@@ -38,7 +38,7 @@ def plan(checked: CheckedInput, *, version: Literal["1.0", "0.9"] | None = None)
             obstacle = str(error).removeprefix(f"{checked.path}: ")
         message = (
             f"{checked.path}: the file has version 1.0, which cc4s and sisi4s cannot load, "
-            f"because {obstacle}; pass version='1.0' to accept this version"
+            f"because {obstacle}; pass version='1.0' or --option version=1.0 to accept it"
         )
         warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     return _plan_1_0(checked)

@@ -255,7 +255,7 @@ def build_outer_product(
     if cells > MAX_PRODUCT_CELLS and options.fill_value is None:
         raise ValueError(
             f"{source.name}: {header.blocks} blocks belong to a tensor of {cells} cells, expected "
-            f"at most {MAX_PRODUCT_CELLS}; open it with sparse='stored', or pass "
+            f"at most {MAX_PRODUCT_CELLS}; open it with sparse='stored' (--sparse stored), or pass "
             f"fill_value={fill_value} as well to fill in all cells"
         )
     check_size(source.name, (*grid, *header.lengths), blocks.dtype.itemsize, header.stop)
@@ -270,7 +270,7 @@ def build_outer_product(
             field=f"the labels of block {second}",
             actual=f"those of block {first} as well",
             expected="labels that occur once",
-            hint="no dense tensor holds both blocks; open it with sparse='stored'",
+            hint="no dense tensor holds both; open it with sparse='stored' (--sparse stored)",
             offset=int(blocks.offsets[second]),
         )
     product = OuterProduct(blocks, grid, grid_indices, order)

@@ -105,7 +105,7 @@ def _check_count(
     """Return whether the labels are an index, and a finding if they are too many for one."""
     limit, hint = MAX_BLOCKS, "split the file"
     if options.sparse == "dense":  # keeps all labels in memory
-        limit, hint = MAX_INDEXED_LABELS, "open the file with sparse='stored'"
+        limit, hint = MAX_INDEXED_LABELS, "open the file with sparse='stored' (--sparse stored)"
     if header.blocks > limit:
         field, expected = "the number of blocks", f"at most {limit}"
         raise TensorFormatError(source.name, field, header.blocks, expected, hint, header.stop)
