@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -406,3 +407,51 @@ class TestStoredDtypes:
         values = narrow.decode(np.array([0x3F80, 0x4049], ">u2").view(narrow.stored))
         assert values.dtype == np.dtype(ml_dtypes.bfloat16)
         assert values.astype("f4").tolist() == [1, 3.140625]
+
+
+class TestTwoForms:
+    """A directory with a model in one file and another one in several files."""
+
+    FORMS: ClassVar = [
+        ("model.safetensors", INDEX),
+        ("model.fp16.safetensors", "model.safetensors.index.fp16.json"),
+        ("model.fp16.safetensors", "model.fp16.safetensors.index.json"),
+    ]
+
+    @pytest.mark.parametrize(("single", "index"), FORMS)
+    @pytest.mark.parametrize("is_index_first", [False, True])
+    @pytest.mark.parametrize("protocol", ["", "memory://"])
+    def test_other_form_is_not_written(
+        self,
+        tmp_path: Path,
+        memory: MemoryFileSystem,
+        single: str,
+        index: str,
+        *,
+        is_index_first: bool,
+        protocol: str,
+    ) -> None:
+        first, second = (index, single) if is_index_first else (single, index)
+        directory = f"{protocol}{tmp_path}"
+        to_file(make_model(), f"{directory}/{first}")
+        for compute in (True, False):
+            with pytest.raises(FileExistsError, match=rf"{second} .*{first} is another form"):
+                to_file(make_model() * 2, f"{directory}/{second}", compute=compute)
+        xr.testing.assert_equal(open_model(f"{directory}/{first}"), make_model())
+        xr.testing.assert_equal(open_model(directory), make_model())
+
+    @pytest.mark.parametrize(("single", "index"), FORMS)
+    def test_directory_names_both(self, tmp_path: Path, single: str, index: str) -> None:
+        to_file(make_model(), tmp_path / index, max_shard_bytes=24)
+        (tmp_path / "new").mkdir()
+        to_file(make_model(), tmp_path / "new" / single)
+        (tmp_path / "new" / single).rename(tmp_path / single)
+        message = re.escape(f"several models: {', '.join(sorted([single, index]))}")
+        with pytest.raises(IsADirectoryError, match=message):
+            open_model(tmp_path)
+
+    def test_index_may_list_the_whole_model(self, tmp_path: Path) -> None:
+        write_safetensors(tmp_path / "model.safetensors", {"0.w": _SUPPORTED})
+        write_index(tmp_path / INDEX, {"0.w": "model.safetensors"})
+        assert list(open_model(tmp_path)) == ["0.w"]
+        assert validate(tmp_path) == []

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -112,6 +113,17 @@ class Format(ABC):
         fitting = [x for x in self.suffixes if path.endswith(x) and os.path.basename(path) != x]
         return max(fitting, key=len, default="")
 
+    def find_models(
+        self,
+        names: Collection[str],
+        open_reader: Callable[[str], HeaderReader],  # for subclasses
+    ) -> list[str]:
+        """Return the files that a directory can open as, by ``directory_patterns``."""
+        for pattern in self.directory_patterns:
+            if models := [name for name in names if fnmatchcase(name.casefold(), pattern)]:
+                return models
+        return []
+
     def find_parts(
         self, names: Collection[str], open_reader: Callable[[str], HeaderReader]
     ) -> Mapping[str, str]:
@@ -121,6 +133,10 @@ class Format(ABC):
         not of the format. Then the file is an error if it is opened or validated alone.
         """
         return {}
+
+    def describe_unsupported(self, reader: HeaderReader) -> tuple[str, str] | None:
+        """Return what a related file in another format is, and what to do with it."""
+        return None
 
     @abstractmethod
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:

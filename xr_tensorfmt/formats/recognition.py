@@ -6,7 +6,6 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, replace
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
@@ -27,7 +26,7 @@ from xr_tensorfmt.errors import (
 )
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.registry import find_format, find_format_by_suffix, load_formats
-from xr_tensorfmt.formats.zip_members import ZIP_MAGIC, read_first_member
+from xr_tensorfmt.formats.zip_members import ZIP_MAGIC
 from xr_tensorfmt.sources import find_source, get_path, is_remote, list_names, open_source
 
 # Names of unsupported formats, and hints, by magic number.
@@ -47,7 +46,6 @@ _FOREIGN: dict[bytes | tuple[bytes, ...], tuple[str, str]] = {
     b"PAR1": ("Parquet", "read it with pandas.read_parquet"),
     b"ARROW1": ("Arrow", "read it with pyarrow.ipc.open_file"),
     b"PK\x05\x06": ("an empty zip archive", _FETCH),
-    b'{"put":': ("a feed of Vespa", "open it with xr_tensorfmt.vespa.from_jsonl"),
     (b"CDF\x01", b"CDF\x02", b"CDF\x05"): (
         "netCDF",
         "leave out engine=, or pass engine='scipy' or 'netcdf4'",
@@ -90,28 +88,33 @@ def open_header(
     return HeaderReader(*find(model))
 
 
-def find_models(names: Iterable[str]) -> list[str]:
-    """Return the files in a directory that it can open as. Other files are ignored."""
-    names = list(names)
-    models: list[str] = []
-    for file_format in load_formats():
-        matches = (
-            [name for name in names if fnmatchcase(name.casefold(), pattern)]
-            for pattern in file_format.directory_patterns
-        )
-        models += next(filter(None, matches), [])
-    return sorted(models)
+class _Directory:
+    """A local or remote directory."""
+
+    def __init__(self, path: str, storage_options: Mapping[str, Any] | None, fs: Any) -> None:
+        self.names = list_names(path, storage_options, fs)
+        self.get_path = partial("{}/{}".format, path.rstrip("/"))
+        self._open = partial(open_header, io="read", storage_options=storage_options, fs=fs)
+
+    def open_reader(self, name: str) -> HeaderReader:
+        """Open a file."""
+        return self._open(self.get_path(name))
+
+    def find_models(self) -> list[str]:
+        """Return the files that the directory can open as. Other files are ignored."""
+        formats = load_formats()
+        return sorted(x for item in formats for x in item.find_models(self.names, self.open_reader))
 
 
 def list_files(directory: str, storage_options: Mapping[str, Any] | None, fs: Any) -> list[str]:
     """Return the tensor files in a directory. A directory with an index is one file."""
-    names = list_names(directory, storage_options, fs)
-    models = find_models(names)
+    opened = _Directory(directory, storage_options, fs)
+    models = opened.find_models()
     if len(models) == 1 and models[0].casefold().endswith(".json"):  # an index of other files
         return [directory]
-    paths = {n: f"{directory.rstrip('/')}/{n}" for n in names if find_format_by_suffix(n)}
-    parts = find_parts(paths, lambda name: open_header(paths[name], "read", storage_options, fs))
-    files = [path for name, path in paths.items() if name not in parts]
+    names = [name for name in opened.names if find_format_by_suffix(name)]
+    parts = find_parts(names, opened.open_reader)
+    files = [opened.get_path(name) for name in names if name not in parts]
     if not files:
         raise IsADirectoryError(
             f"{redact(directory)} is a directory without tensor files; pass a file of any name and "
@@ -137,8 +140,8 @@ def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs:
     directory = get_path(file)
     if not isinstance(directory, str):
         return None
-    files = list_names(directory, storage_options, fs)
-    names = find_models(files)
+    opened = _Directory(directory, storage_options, fs)
+    names = opened.find_models()
     if len(names) > 1:
         raise IsADirectoryError(
             f"{redact(directory)} is a directory with several models: "
@@ -146,12 +149,12 @@ def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs:
         )
     for file_format in load_formats() if not names else ():
         suffix, hint = file_format.directory_hint
-        if suffix and any(name.casefold().endswith(suffix) for name in files):
+        if suffix and any(name.casefold().endswith(suffix) for name in opened.names):
             raise IsADirectoryError(
                 f"{redact(directory)} is a directory with {file_format.title} files; pass the path "
                 f"of one of them, or {hint}"
             )
-    return f"{directory.rstrip('/')}/{names[0]}" if names else None
+    return opened.get_path(names[0]) if names else None
 
 
 def is_recognised(file: Any) -> bool:
@@ -236,9 +239,10 @@ def _find_by_magic(reader: HeaderReader) -> tuple[str, str] | None:
     """Return the name and a hint for the unsupported format with a magic number, if any."""
     if not reader.head:
         return "empty", _FETCH
+    for file_format in load_formats():
+        if related := file_format.describe_unsupported(reader):
+            return related
     if reader.head.startswith(ZIP_MAGIC):
-        if read_first_member(reader)[0].endswith((b"/data.pkl", b"/version", b"/byteorder")):
-            return "a PyTorch checkpoint", "convert it with safetensors.torch.save_file"
         return "a zip archive", "unzip it"
     if reader.read_head(262)[257:] == b"ustar":
         return "a tar archive", "extract it (tar -xf) and open its files"
@@ -251,11 +255,7 @@ def _find_without_magic(reader: HeaderReader) -> tuple[str, str] | None:
     if "\ufffd" not in text and "".join(text.split()).isprintable():
         if text.lstrip().casefold().startswith("&fci"):
             return "FCIDUMP", "read it with pyscf.tools.fcidump.read"
-        vespa = "with xr_tensorfmt.vespa.from_json if it is a tensor of Vespa"
-        return "text", f"read it with numpy.loadtxt, or {vespa}"
-    length = int.from_bytes(reader.head[:8], "little")
-    if reader.head[8:10] == b'{"' and length <= reader.source.size - 8:
-        return "safetensors without its suffix", "pass format='safetensors' or --from safetensors"
+        return "text", "read it with numpy.loadtxt if it is a table of numbers"
     return None
 
 

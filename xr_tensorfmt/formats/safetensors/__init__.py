@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Collection
 from types import MappingProxyType
 from zlib import crc32
 
 from xr_tensorfmt.core.file_format import LazyFormat, Match, Option
-from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.header import HeaderReader, read_json
 from xr_tensorfmt.core.narrow_floats import build_elements
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.zip_members import read_first_member
 
 SUFFIX = ".safetensors"
 # Suffix of the index of a model in several files.
@@ -71,6 +74,41 @@ class SafetensorsFormat(LazyFormat):
         match = super().match(reader)
         is_json = reader.head[LENGTH_BYTES:].startswith(b"{") or reader.head.lstrip()[:1] == b"{"
         return Match.CERTAIN if match and is_json else match
+
+    def find_models(
+        self, names: Collection[str], open_reader: Callable[[str], HeaderReader]
+    ) -> list[str]:
+        """Return the indexes, and files of whole models with the same stem that they do not list.
+
+        Programs disagree which of both forms they load, and one of them may be older.
+        """
+        models = super().find_models(names, open_reader)
+        by_folded = {name.casefold(): name for name in names}
+        for index in models if any(map(INDEX_SUFFIX.search, models)) else ():
+            whole = by_folded.get(f"{get_index_stem(index)}{SUFFIX}".casefold())
+            if whole is not None and not _lists_file(open_reader(index), whole):
+                models = [*models, whole]
+        return models
+
+    def describe_unsupported(self, reader: HeaderReader) -> tuple[str, str] | None:
+        """Describe files without the suffix, and files of PyTorch."""
+        length = int.from_bytes(reader.head[:LENGTH_BYTES], "little")
+        if reader.head[8:10] == b'{"' and length <= reader.source.size - LENGTH_BYTES:
+            hint = "pass format='safetensors' or --from safetensors"
+            return "safetensors without its suffix", hint
+        if read_first_member(reader)[0].endswith((b"/data.pkl", b"/version", b"/byteorder")):
+            return "a PyTorch checkpoint", "convert it with safetensors.torch.save_file"
+        return None
+
+
+def _lists_file(reader: HeaderReader, file: str) -> bool:
+    """Return whether an index lists a file, or cannot be read."""
+    try:
+        index = read_json(reader, 0, reader.source.size, MAX_HEADER_BYTES, "the index")
+        files = index.get(WEIGHT_MAP, dict).values()
+    except TensorFormatError:
+        return True  # opening it explains why
+    return any(isinstance(name, str) and name.removeprefix("./") == file for name in files)
 
 
 def get_index_stem(name: str) -> str:

@@ -17,6 +17,16 @@ class VespaFormat(LazyFormat):
         {"name", "sparse", "fill_value", "text_errors", "verify", "decode_floats"}
     )
 
+    def describe_unsupported(self, reader: HeaderReader) -> tuple[str, str] | None:
+        """Describe feeds and other JSON."""
+        head = reader.head.lstrip()
+        if head.startswith(b'{"put":'):
+            return "a feed of Vespa", "open it with xr_tensorfmt.vespa.from_jsonl"
+        if head.startswith((b"{", b"[")):
+            hint = "open it with xr_tensorfmt.vespa.from_json if it is a tensor"
+            return "text", f"read it as JSON, or {hint}"
+        return None
+
     def match(self, reader: HeaderReader) -> Match:
         """Compare the suffix and the tag."""
         match = super().match(reader)
