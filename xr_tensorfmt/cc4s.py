@@ -119,6 +119,8 @@ def open_calculation(
             for name, dim in numbers.items()
         }
     )
+    for coordinate in merged.coords.values():
+        coordinate.load()  # the values are in the YAML, and xarray has divided them by `chunks`
     for tensor in merged.data_vars.values():
         # The writer finds the cc4s types of the dimensions, such as "State", by these names.
         tensor.encoding["tensorfmt"] = {**tensor.encoding["tensorfmt"], "dims": tensor.dims}

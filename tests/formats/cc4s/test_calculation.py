@@ -627,6 +627,15 @@ def test_line_of_the_warning_sorts_all_states(working_directory: Path) -> None:
         )
 
 
+def test_labels_of_states_select_them_also_with_chunks(tmp_path: Path) -> None:
+    write_calculation(tmp_path, is_complex=False)
+    ds = open_calculation(tmp_path, chunks={})
+    assert ds.isel(State=ds.occupied).sizes["State"] == OCCUPIED
+    assert ds.CoulombVertex[:, ds.occupied, ~ds.occupied.values].shape == (FIELDS, 3, 4)
+    assert sorted(spin for spin, _ in ds.groupby("State_Spin")) == [0, 1]
+    assert all(coordinate.chunks is None for coordinate in ds.coords.values())
+
+
 def test_numbers_of_states_are_not_written(tmp_path: Path) -> None:
     write_calculation(tmp_path / "all", is_complex=False)
     ds = open_calculation(tmp_path / "all", chunks={})
