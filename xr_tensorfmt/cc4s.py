@@ -14,11 +14,15 @@ import xarray as xr
 from xarray import Dataset, Variable
 
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
-from xr_tensorfmt.formats.cc4s import header, spec
-from xr_tensorfmt.formats.cc4s.dimensions import check_states, choose_types, name_dimensions
+from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
 from xr_tensorfmt.formats.cc4s.header import Dimension, complete_types
 from xr_tensorfmt.formats.cc4s.read import find_parts
-from xr_tensorfmt.formats.cc4s.write import check_unit
+from xr_tensorfmt.formats.cc4s.write import (
+    check_states,
+    check_unit,
+    choose_types,
+    name_dimensions,
+)
 from xr_tensorfmt.formats.recognition import open_header
 from xr_tensorfmt.sources import get_path, is_url, list_names
 from xr_tensorfmt.writing.encoding import get_file_info, resolve_encoding
@@ -83,11 +87,11 @@ def open_calculation(
     units: dict[str, float] = {}
     dimensions: dict[str, list[Dimension]] = {}
     for path in _find_tensors(_get_local_path(directory)):
-        cc4s_object = spec.get_variable_name(spec.get_stem(path.name))
+        cc4s_object = header.get_variable_name(header.get_stem(path.name))
         try:
             ds = xr.open_dataset(path, engine="tensorfmt", chunks=chunks, **open_options)
         except FileNotFoundError as error:
-            if cc4s_object in spec.OBJECTS:
+            if cc4s_object in header.OBJECTS:
                 raise
             message = f"{path} is left out, because its elements are missing ({error})"
             warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
@@ -107,7 +111,7 @@ def open_calculation(
         raise FileNotFoundError(f"{directory}: no tensor of cc4s has a file of elements")
     if conflict := header.find_length_conflict(dimensions):
         raise ValueError(f"{directory}: {conflict}, so fetch both from one directory")
-    if conflict := spec.find_unit_conflict(units):
+    if conflict := header.find_unit_conflict(units):
         message = f"{directory}: {conflict}"
         warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     states, dims = _find_shared_dims(dimensions)
@@ -115,12 +119,10 @@ def open_calculation(
     numbers = {dim.lower(): dim for dim in states if dim.lower() not in merged.variables}
     merged = merged.assign_coords(
         {
-            name: Variable(dim, np.arange(merged.sizes[dim]), spec.STATE_NUMBER)
+            name: Variable(dim, np.arange(merged.sizes[dim]), header.STATE_NUMBER)
             for name, dim in numbers.items()
         }
     )
-    for coordinate in merged.coords.values():
-        coordinate.load()  # the values are in the YAML, and xarray has divided them by `chunks`
     for tensor in merged.data_vars.values():
         # The writer finds the cc4s types of the dimensions, such as "State", by these names.
         tensor.encoding["tensorfmt"] = {**tensor.encoding["tensorfmt"], "dims": tensor.dims}
@@ -185,10 +187,10 @@ def to_calculation(
         dims = name_dimensions(variables, choose_types(variables, file))
         tensors = _merge(_rename_dims(ds[[name]], name, dims[name]) for name in components)
         tensors.attrs = ds.attrs
-        if file != spec.ENERGIES:
-            tensors = tensors.drop_vars(spec.OCCUPIED, errors="ignore")
+        if file != header.ENERGIES:
+            tensors = tensors.drop_vars(header.OCCUPIED, errors="ignore")
         chosen = {components[name]: dtypes[name] for name in components if name in dtypes}
-        path = directory / f"{file}{spec.YAML}"
+        path = directory / f"{file}{YAML}"
         tensors.rename(components).tensorfmt.to_file(path, "cc4s", encoding=chosen)
 
 
@@ -211,15 +213,15 @@ def _find_tensors(directory: Path) -> list[Path]:
     names = {name for name in list_names(directory) if not (directory / name).is_dir()}
     parts = find_parts(names, lambda name: open_header(directory / name, "read"))
     # Files of other programs have the suffix, too.
-    suffixes = (spec.YAML, spec.ELEMENTS)
+    suffixes = (YAML, ELEMENTS)
     files = sorted(name for name in names - parts.keys() if name.casefold().endswith(suffixes))
-    if orphans := [file for file in files if file.endswith(spec.ELEMENTS)]:
-        name = spec.get_stem(orphans[0])
+    if orphans := [file for file in files if file.endswith(ELEMENTS)]:
+        name = header.get_stem(orphans[0])
         raise FileNotFoundError(
-            f"{directory}: there are elements of {name}, but no {name}{spec.YAML} with their "
+            f"{directory}: there are elements of {name}, but no {name}{YAML} with their "
             "shape; fetch it, or remove the elements"
         )
-    paths = [directory / file for file in files if file.endswith(spec.YAML)]
+    paths = [directory / file for file in files if file.endswith(YAML)]
     if not paths:
         raise FileNotFoundError(
             f"{directory}: no YAML file of cc4s tensors; pass the directory with CoulombVertex.yaml"
@@ -231,9 +233,9 @@ def _find_shared_dims(
     tensors: Mapping[str, list[Dimension]],
 ) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
     """Return the dimensions of all states, and those of each tensor. Slices have later numbers."""
-    sources = [tensors[spec.ENERGIES]] if spec.ENERGIES in tensors else tensors.values()
-    lengths = [item.length for item in chain.from_iterable(sources) if item.type == spec.STATE]
-    state = Dimension(max(lengths, default=0), spec.STATE)
+    sources = [tensors[header.ENERGIES]] if header.ENERGIES in tensors else tensors.values()
+    lengths = [item.length for item in chain.from_iterable(sources) if item.type == header.STATE]
+    state = Dimension(max(lengths, default=0), header.STATE)
     repeats = max(dimensions.count(state) for dimensions in tensors.values())
     states, *names = header.make_dims_unique([[state] * repeats, *tensors.values()])
     return states, dict(zip(tensors, names, strict=True))
@@ -252,7 +254,11 @@ def _rename_dims(ds: Dataset, name: str, dims: tuple[str, ...]) -> Dataset:
 
 
 def _merge(tensors: Iterable[Dataset]) -> Dataset:
-    return xr.merge(tensors, join="exact", compat="equals", combine_attrs="drop_conflicts")
+    """Merge tensors. Load coordinates, which are in the YAML and which xarray divides in chunks."""
+    ds = xr.merge(tensors, join="exact", compat="equals", combine_attrs="drop_conflicts")
+    for coordinate in ds.coords.values():
+        coordinate.load()
+    return ds
 
 
 def _check_units(ds: Dataset, directory: str | os.PathLike[str]) -> None:
@@ -263,7 +269,7 @@ def _check_units(ds: Dataset, directory: str | os.PathLike[str]) -> None:
         unit = tensor.attrs.get("unit", 1.0)
         if isinstance(unit, int | float):
             units[str(name)] = unit
-    if conflict := spec.find_unit_conflict(units):
+    if conflict := header.find_unit_conflict(units):
         raise ValueError(
             f"{directory}: {conflict}: open all tensors without apply_unit=True, and set the "
             "attribute unit of computed ones"
@@ -275,20 +281,20 @@ def _check_selection(ds: Dataset, directory: str | os.PathLike[str]) -> None:
     tensors = {str(name): tensor.variable for name, tensor in ds.data_vars.items()}
     coordinates = {str(name): coordinate.variable for name, coordinate in ds.coords.items()}
     for name, tensor in tensors.items():
-        rank = len(spec.DIMENSIONS.get(name, tensor.dims))
+        rank = len(header.DIMENSIONS.get(name, tensor.dims))
         if tensor.ndim != rank:
             raise ValueError(
                 f"{directory}: {name!r} has {tensor.ndim} dimensions, expected {rank}; select "
                 "states by a list, which keeps their dimensions: ds.isel(State=[0], State_2=[0])"
             )
-    size = ds[spec.ENERGIES].size if spec.ENERGIES in ds else 0
+    size = ds[header.ENERGIES].size if header.ENERGIES in ds else 0
     occupied = np.ones(size, bool)
-    if spec.OCCUPIED in ds.coords and ds[spec.OCCUPIED].size == size:
-        occupied = ds[spec.OCCUPIED].values
+    if header.OCCUPIED in ds.coords and ds[header.OCCUPIED].size == size:
+        occupied = ds[header.OCCUPIED].values
     number = int(np.count_nonzero(occupied))
-    for name, tensor in tensors.items() if spec.ENERGIES in ds else ():
-        expected = {size} if name == spec.VERTEX else {size, number, size - number}
-        sizes = {d: n for d, n in tensor.sizes.items() if str(d).partition("_")[0] == spec.STATE}
+    for name, tensor in tensors.items() if header.ENERGIES in ds else ():
+        expected = {size} if name == header.VERTEX else {size, number, size - number}
+        sizes = {d: n for d, n in tensor.sizes.items() if str(d).partition("_")[0] == header.STATE}
         if not name.startswith("Sliced") and not expected.issuperset(sizes.values()):
             raise ValueError(
                 f"{name!r} has {sizes}, expected {' or '.join(map(str, sorted(expected)))} states; "
@@ -298,10 +304,10 @@ def _check_selection(ds: Dataset, directory: str | os.PathLike[str]) -> None:
     check_states(str(directory), tensors, coordinates)
     if not occupied[:number].all():
         dims = dict.fromkeys(d for v in tensors.values() for d in v.dims if v.sizes[d] == size)
-        line = ", ".join(f"{dim}=order" for dim in dims if str(dim).startswith(spec.STATE))
+        line = ", ".join(f"{dim}=order" for dim in dims if str(dim).startswith(header.STATE))
         message = (
             f"the {number} occupied states are not the first of the {size} states, as cc4s "
-            f"expects; sort all dimensions of states: order = ds.{spec.ENERGIES}.argsort()"
+            f"expects; sort all dimensions of states: order = ds.{header.ENERGIES}.argsort()"
             f".values; ds = ds.isel({line})"
         )
         warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())

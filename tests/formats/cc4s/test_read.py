@@ -28,7 +28,7 @@ from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.cc4s import layouts as text
 from xr_tensorfmt.formats.cc4s import read as reading
-from xr_tensorfmt.formats.cc4s.spec import get_object_types
+from xr_tensorfmt.formats.cc4s.header import get_object_types
 from xr_tensorfmt.formats.recognition import is_recognised
 
 DATA = ALL_DATA / "cc4s"

@@ -9,7 +9,8 @@ from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.file_format import LazyFormat, Match, Option
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, YAML
+
+YAML, ELEMENTS = ".yaml", ".elements"
 
 
 class Cc4sFormat(LazyFormat):

@@ -1,4 +1,7 @@
-"""Tensors of a YAML file, and properties of dimensions, as in ``TensorIo.cxx`` of cc4s."""
+"""Tensors of a YAML file, and properties of dimensions, as in ``TensorIo.cxx`` of cc4s.
+
+Names, types and units are rules of files and of the objects in them.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,147 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
-from math import prod
+from math import isclose, prod
 from typing import Any, Self
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Element
+from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Fields
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.errors import shorten
-from xr_tensorfmt.formats.cc4s import spec, yaml_text
+from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, yaml_text
+
+VERSION = 100
+"""The only version that cc4s reads."""
+
+TENSOR, TENSOR_SET = "Tensor", "TensorSet"
+
+SCALAR_TYPES: Mapping[str, Element] = {
+    "Real64": Plain(np.dtype("<f8")),
+    "Complex64": Plain(np.dtype("<c16")),  # 64 bits per part
+}
+
+BINARY, TEXT = "IeeeBinaryFile", "TextFile"
+
+EMBEDDED = "xr_tensorfmt"
+"""Key of the embedded metadata in ``metaData``."""
+
+APPLIED_UNIT = "applied_unit"
+"""The attribute with the factor that ``apply_unit=True`` has multiplied the values by."""
+
+STATE = "State"
+OCCUPIED = "occupied"
+"""The coordinate of states whose energies are below ``fermiEnergy``."""
+
+STATE_NUMBER = {"long_name": "number of the state in the opened calculation"}
+"""Attributes of the coordinates that `open_calculation` adds, and that are not written."""
+
+ENERGIES, SLICED_ENERGIES, VERTEX = "EigenEnergies", "SlicedEigenEnergies", "CoulombVertex"
+
+ENERGY_POWERS: Mapping[str, float] = {
+    **dict.fromkeys((VERTEX, "SlicedCoulombVertex"), 1 / 2),
+    **dict.fromkeys(("CoulombIntegrals", ENERGIES, "Mp2PairEnergies", SLICED_ENERGIES), 1),
+}
+"""Objects whose unit is a power of the unit of energies."""
+
+COMPARED = (
+    *(VERTEX, ENERGIES, "CoulombVertexSingularVectors"),
+    *("CoulombPotential", "GridVectors"),
+)
+"""Objects that have all indices of their dimensions, in the same numbers."""
+
+COMPARED_TYPES = {STATE: "states", "AuxiliaryField": "auxiliary fields", "Momentum": "momenta"}
+"""The indices of a dimension type, in the plural."""
+
+DIMENSIONS: Mapping[str, tuple[str, ...]] = {
+    "CoulombPotential": ("Momentum",),
+    VERTEX: ("AuxiliaryField", STATE, STATE),
+    "CoulombVertexSingularVectors": ("Momentum", "AuxiliaryField"),
+    ENERGIES: (STATE,),
+    "GridVectors": ("Vector", "Momentum"),
+    "SlicedCoulombVertex": ("AuxiliaryField", STATE, STATE),
+    SLICED_ENERGIES: (STATE,),
+}
+"""The dimension types of objects with a fixed number of dimensions."""
+_OF_STATES = frozenset(
+    {"Amplitudes", "CoulombIntegrals", "DeltaIntegrals", "DeltaIntegralsHH", "DeltaIntegralsPPHH"}
+)
+TYPES = frozenset({"AuxiliaryField", "Momentum", STATE, "Vector"})
+"""The dimension types of the objects of cc4s."""
+
+OBJECTS = _OF_STATES | {
+    *DIMENSIONS,
+    *("GroundStateDensity", "Mp2PairEnergies", "StructureFactors"),
+}
+"""Objects of cc4s. Its user manual names files after them."""
+
+
+def get_object_types(name: str, rank: int) -> tuple[str, ...] | None:
+    """Return the dimension types of an object of cc4s, or None if they are not known."""
+    types = (STATE,) * rank if name in _OF_STATES else DIMENSIONS.get(name)
+    return types if types is not None and len(types) == rank else None
+
+
+UNIT_TOLERANCE = 1e-4
+"""Relative tolerance of units of energy. Programs use constants of different years."""
+
+
+def find_unit_conflict(units: Mapping[str, float]) -> str | None:
+    """Return how the units of two tensors of a calculation differ, or None. cc4s converts none."""
+    energies = [
+        (name, unit, unit ** (1 / power))
+        for name, unit in units.items()
+        if (power := ENERGY_POWERS.get(name.partition(".")[0])) and unit > 0
+    ]
+    for name, unit, energy in energies[1:]:
+        other, other_unit, other_energy = energies[0]
+        if not isclose(energy, other_energy, rel_tol=UNIT_TOLERANCE):
+            return (
+                f"{name} has the unit {unit}, that is energies in {energy:.6g} hartree, but "
+                f"{other} has the unit {other_unit}, that is energies in {other_energy:.6g} "
+                "hartree; cc4s converts no units, so write both in the same units"
+            )
+    return None
+
+
+def lists_energies(
+    cc4s_object: str, shape: Sequence[int], types: Sequence[str | None], attrs: Mapping[Any, Any]
+) -> bool:
+    """Return whether ``metaData.energies`` of a real tensor repeats its elements."""
+    is_named = cc4s_object in (ENERGIES, SLICED_ENERGIES) or "fermiEnergy" in attrs
+    return is_named and "energies" in get_unit_keys(shape, types)
+
+
+def get_variable_name(stem: str) -> str:
+    """Return the name of a tensor: the object at the end of the stem, else the stem."""
+    last = stem.rpartition("_")[2]
+    return last if last in OBJECTS else stem
+
+
+def get_elements_file(stem: str, component: str | None = None) -> str:
+    """Return the name of the elements of ``<stem>.yaml``."""
+    within = "" if component is None else f".components.{component}"
+    return f"{stem}{within}{ELEMENTS}"
+
+
+def get_stem(file: str) -> str:
+    """Return the stem that the names of a YAML file and its elements share."""
+    if file.casefold().endswith(ELEMENTS):
+        return file[: -len(ELEMENTS)].partition(".components.")[0]
+    return file[: -len(YAML)] if file.casefold().endswith(YAML) else file
+
+
+def get_unit_keys(shape: Sequence[int], types: Sequence[str | None]) -> tuple[str, ...]:
+    """Return the keys of ``metaData`` in the unit of a tensor: of energies, or grid vectors."""
+    if len(shape) == 1 and types[0] not in TYPES - {STATE}:
+        return "fermiEnergy", "energies"
+    if len(shape) == 2 and shape[0] == 3 and types[0] not in TYPES - {"Vector"}:
+        return "Gi", "Gj", "Gk"
+    return ()
+
 
 MAX_COMPONENTS = 1 << 10
 """Limit on the components of a TensorSet. Every component is a file."""
@@ -98,7 +230,7 @@ class TensorEntry:
     def unpack(cls, fields: Fields, stem: str, name: str) -> Self:
         """Check the fields of a tensor or a component. The stem is that of the YAML file."""
         check_version(fields)
-        yaml_text.get_choice(fields, "type", (spec.TENSOR,))
+        yaml_text.get_choice(fields, "type", (TENSOR,))
         listed = yaml_text.get_mappings(fields, "dimensions")
         if len(listed) > MAX_DIMENSIONS:
             expected = f"at most {MAX_DIMENSIONS} dimensions"
@@ -110,11 +242,11 @@ class TensorEntry:
         return cls(
             name,
             fields,
-            spec.get_variable_name(stem),
-            spec.get_elements_file(stem, name if fields.prefix else None),
-            yaml_text.get_choice(fields, "scalarType", spec.SCALAR_TYPES),
+            get_variable_name(stem),
+            get_elements_file(stem, name if fields.prefix else None),
+            yaml_text.get_choice(fields, "scalarType", SCALAR_TYPES),
             tuple(map(Dimension.unpack, listed)),
-            yaml_text.get_choice(fields.get_fields("elements"), "type", (spec.BINARY, spec.TEXT)),
+            yaml_text.get_choice(fields.get_fields("elements"), "type", (BINARY, TEXT)),
             yaml_text.get_number(fields, "unit"),
             get_metadata(fields),
             conditions,
@@ -128,7 +260,7 @@ class TensorEntry:
     @property
     def element(self) -> Element:
         """Data type of the stored numbers."""
-        return spec.SCALAR_TYPES[self.scalar_type]
+        return SCALAR_TYPES[self.scalar_type]
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -144,7 +276,7 @@ class TensorEntry:
     def energies(self) -> list[Any] | None:
         """The list ``metaData.energies`` if it repeats the elements."""
         energies = self.metadata.get("energies")
-        repeats = spec.lists_energies(self.cc4s_object, self.lengths, self.types, self.metadata)
+        repeats = lists_energies(self.cc4s_object, self.lengths, self.types, self.metadata)
         is_real = self.element.dtype.kind == "f"
         return energies if repeats and is_real and isinstance(energies, list) else None
 
@@ -152,15 +284,15 @@ class TensorEntry:
 def check_version(fields: Fields) -> None:
     """Raise TensorFormatError for a version that cc4s cannot read."""
     version = fields.values.get("version")
-    if version != spec.VERSION:
+    if version != VERSION:
         elements: Any = fields.values.get("elements")
         kind = elements.get("type") if isinstance(elements, dict) else None
-        is_binary = kind == spec.BINARY or fields.values.get("binary") in (1, True)
+        is_binary = kind == BINARY or fields.values.get("binary") in (1, True)
         hint = (
             "another program or another version of cc4s wrote the file; read the numbers with "
             f"numpy.{'fromfile' if is_binary else 'loadtxt'}, and write them with to_file"
         )
-        raise fields.error("version", repr(version), str(spec.VERSION), hint)
+        raise fields.error("version", repr(version), str(VERSION), hint)
 
 
 def get_metadata(fields: Fields) -> dict[str, Any]:
@@ -171,13 +303,13 @@ def get_metadata(fields: Fields) -> dict[str, Any]:
 
 def parse_entries(fields: Fields, options: OpenOptions, stem: str) -> list[TensorEntry]:
     """Return the tensors that a YAML file describes. Its stem names the files of elements."""
-    is_set = fields.values.get("type") == spec.TENSOR_SET
+    is_set = fields.values.get("type") == TENSOR_SET
     if not is_set or "version" in fields:  # cc4s gives a set none
         check_version(fields)
-    yaml_text.get_choice(fields, "type", (spec.TENSOR, spec.TENSOR_SET))
+    yaml_text.get_choice(fields, "type", (TENSOR, TENSOR_SET))
     is_default = options.name == OpenOptions.name
     if not is_set:
-        name = spec.get_variable_name(stem) if is_default else options.name
+        name = get_variable_name(stem) if is_default else options.name
         return [TensorEntry.unpack(fields, stem, name)]
     if not is_default:
         raise ValueError(
@@ -233,7 +365,7 @@ class Properties:
         """Return the fields."""
         items = self.indices.items()
         return {
-            "version": spec.VERSION,
+            "version": VERSION,
             "dimensionType": self.dimension_type,
             "properties": {name: self.values.get(name, _count_to(array)) for name, array in items},
             "propertyIndices": {name: array.tolist() for name, array in items},
@@ -249,7 +381,7 @@ def complete_types(
     cc4s_object: str, lengths: Sequence[int], types: Sequence[str | None]
 ) -> list[Dimension]:
     """Return the dimensions of a tensor, with the types of its object if the file has none."""
-    expected = spec.get_object_types(cc4s_object, len(lengths)) or types
+    expected = get_object_types(cc4s_object, len(lengths)) or types
     return [
         Dimension(length, of_file or of_object)
         for length, of_file, of_object in zip(lengths, types, expected, strict=True)
@@ -259,9 +391,9 @@ def complete_types(
 def find_length_conflict(tensors: Mapping[str, Iterable[Dimension]]) -> str | None:
     """Return how a length differs between two tensors of a calculation, or None."""
     found: dict[str, tuple[str, int]] = {}
-    for name in spec.COMPARED:
+    for name in COMPARED:
         for dimension in tensors.get(name, ()):
-            noun = spec.COMPARED_TYPES.get(dimension.type or "")
+            noun = COMPARED_TYPES.get(dimension.type or "")
             if noun is None:
                 continue
             other, length = found.setdefault(noun, (name, dimension.length))

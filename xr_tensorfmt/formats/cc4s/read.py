@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,15 +19,26 @@ from xr_tensorfmt.core.findings import End, Finding, finding_from_error
 from xr_tensorfmt.core.header import Fields, HeaderReader, check_size, parse_json
 from xr_tensorfmt.core.layout import Dense, InMemory, Layout, column_major, scale_layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
+from xr_tensorfmt.core.reading import read as read_layout
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.cc4s import header, spec
-from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, TensorEntry
+from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
+from xr_tensorfmt.formats.cc4s.header import (
+    Dimension,
+    Properties,
+    TensorEntry,
+    complete_types,
+    find_length_conflict,
+)
 from xr_tensorfmt.formats.cc4s.layouts import Blocks, Text, find_blocks
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, read_yaml, simplify
 
 _SEARCHED_BYTES = 64 << 10
 """Bytes at both ends of a YAML file that are searched for keys of cc4s."""
+
+ENERGY_TOLERANCE = 1e-6
+"""Relative tolerance of energies in metadata, which are often rounded."""
 
 OpenedFiles = Mapping[str, tuple[Source, bytes]]
 """Sources and first bytes of files, by name."""
@@ -70,8 +82,8 @@ def find_parts(
 ) -> dict[str, str]:
     """Return elements that have a YAML file, and YAML files that describe no tensor."""
     elements, yaml = (
-        {name: spec.get_stem(name) for name in names if name.casefold().endswith(suffix)}
-        for suffix in (spec.ELEMENTS, spec.YAML)
+        {name: header.get_stem(name) for name in names if name.casefold().endswith(suffix)}
+        for suffix in (ELEMENTS, YAML)
     )
     complete = {*elements.values()} & {*yaml.values()}
     parts = {name: "elements" for name, stem in elements.items() if stem in complete}
@@ -96,10 +108,10 @@ def _find_yaml(reader: HeaderReader) -> HeaderReader:
     """Return the YAML file: the opened file or, for elements, their sibling."""
     source = reader.source
     file = source.file_name
-    if not file.casefold().endswith(spec.ELEMENTS):
+    if not file.casefold().endswith(ELEMENTS):
         return reader
     reason = f"it describes the elements in {source.name}"
-    return HeaderReader(*open_sibling(source, f"{spec.get_stem(file)}{spec.YAML}", reason))
+    return HeaderReader(*open_sibling(source, f"{header.get_stem(file)}{YAML}", reason))
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -108,11 +120,11 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     yaml = _find_yaml(reader)
     try:
         fields = read_yaml(yaml)
-        entries = header.parse_entries(fields, options, spec.get_stem(yaml.source.file_name))
+        entries = header.parse_entries(fields, options, header.get_stem(yaml.source.file_name))
     except TensorFormatError:
         if part := describe_part(yaml):
             expected, hint = (
-                f"{spec.TENSOR} or {spec.TENSOR_SET}",
+                f"{header.TENSOR} or {header.TENSOR_SET}",
                 "open a tensor of that directory",
             )
             raise yaml.error("type", part, expected, hint) from None
@@ -152,7 +164,7 @@ def _build_container(
     labels = _build_labels(entries, tensors, defaults, properties)
     return Container(
         tuple(tensors),
-        tuple(label for label in labels if label.name not in taken & {spec.OCCUPIED}),
+        tuple(label for label in labels if label.name not in taken & {header.OCCUPIED}),
         findings=tuple(findings),
         ends=tuple(ends),
         embedded=replace(note, tensors=noted_tensors).to_dict() if noted_tensors else embedded,
@@ -166,7 +178,7 @@ def _build_container(
 
 
 def _read_note(fields: Fields) -> tuple[Any, EmbeddedMetadata]:
-    embedded: Any = header.get_metadata(fields).get(spec.EMBEDDED)
+    embedded: Any = header.get_metadata(fields).get(header.EMBEDDED)
     note = EmbeddedMetadata()
     with suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
         embedded = parse_json(embedded)
@@ -191,7 +203,7 @@ def convert_attrs(container: Container) -> Container:
     tensors = []
     for tensor in container.tensors:
         file_info = tensor.encoding["tensorfmt"]
-        keys = spec.get_unit_keys(file_info["shape"], file_info["types"])
+        keys = header.get_unit_keys(file_info["shape"], file_info["types"])
         attrs = {
             key: _multiply(value, file_info["unit"]) if key in keys else value
             for key, value in tensor.attrs.items()
@@ -199,7 +211,7 @@ def convert_attrs(container: Container) -> Container:
         if "unit" in attrs:
             attrs["unit"] = 1.0
         if file_info["unit"] != 1:
-            attrs[spec.APPLIED_UNIT] = file_info["unit"]
+            attrs[header.APPLIED_UNIT] = file_info["unit"]
         tensors.append(tensor._replace(attrs=attrs))
     return replace(container, tensors=tuple(tensors))
 
@@ -214,7 +226,7 @@ def _multiply(value: Any, factor: float) -> Any:
 def _open_all(source: Source, entries: Sequence[TensorEntry]) -> OpenedFiles:
     """Open the elements, and the files of properties that exist, concurrently if remote."""
     types = {dimension.type for entry in entries for dimension in entry.dimensions}
-    names = (f"{name}{spec.YAML}" for name in types if is_file_name(name))
+    names = (f"{name}{YAML}" for name in types if is_file_name(name))
     property_files = set(filter(is_file_name, names))
     property_files.discard(source.file_name)
     files = [*(entry.elements_file for entry in entries), *sorted(property_files)]
@@ -237,10 +249,10 @@ def _read_properties(opened: OpenedFiles) -> tuple[Mapping[str, Properties], lis
     """Return the properties by type, and findings about damaged files."""
     findings: list[Finding] = []
     properties: dict[str, Properties] = {}
-    for file in filter(lambda name: name.endswith(spec.YAML), opened):
+    for file in filter(lambda name: name.endswith(YAML), opened):
         try:
             fields = read_yaml(HeaderReader(*opened[file]))
-            properties[spec.get_stem(file)] = Properties.unpack(fields)
+            properties[header.get_stem(file)] = Properties.unpack(fields)
         except TensorFormatError as error:
             findings.append(replace(finding_from_error(error), severity="warning"))
     return properties, findings
@@ -264,7 +276,7 @@ def _build_tensor(
         layout = scale_layout(layout, entry.unit)
     file_info = {
         "format": "cc4s",
-        "version": spec.VERSION,
+        "version": header.VERSION,
         "shape": entry.lengths,
         "storage": "dense" if blocks is None else "blocks",
         "order": "F",
@@ -275,12 +287,12 @@ def _build_tensor(
         "dims": dims,
         "types": entry.types,
     }
-    if entry.elements != spec.TEXT:
+    if entry.elements != header.TEXT:
         file_info["offset"] = 0
     if entry.fields.prefix:
         file_info["component"] = entry.name
     # A selection of the values would make the list of energies stale.
-    left_out = {spec.EMBEDDED} if entry.energies is None else {spec.EMBEDDED, "energies"}
+    left_out = {header.EMBEDDED} if entry.energies is None else {header.EMBEDDED, "energies"}
     attrs = {key: value for key, value in entry.metadata.items() if key not in left_out}
     attrs["unit"] = entry.unit
     encoding = {"tensorfmt": file_info, "dtype": entry.element.encoding}
@@ -306,7 +318,7 @@ def _find_blocks(
         return None
     has_one = prod(len(condition.non_zeros) for condition in entry.conditions) == 1
     nbytes = entry.total * entry.element.stored.itemsize
-    is_whole = source.size >= nbytes or entry.elements == spec.TEXT
+    is_whole = source.size >= nbytes or entry.elements == header.TEXT
     needed = [pair for condition in entry.conditions for pair in condition.properties]
     of_dims = [properties.get(kind or "") for kind in entry.types]
     is_missing = any(name not in getattr(of_dims[axis], "indices", ()) for name, axis in needed)
@@ -316,7 +328,7 @@ def _find_blocks(
 def _build_layout(entry: TensorEntry, source: Source, blocks: Blocks | None) -> tuple[Layout, End]:
     """Return the layout of the elements; raise an error if the file is truncated."""
     lengths = entry.lengths[::-1] if blocks is None else blocks.inner.shape
-    is_text, count = entry.elements == spec.TEXT, prod(lengths)
+    is_text, count = entry.elements == header.TEXT, prod(lengths)
     # Text has at least a digit and the end of the line for each element.
     min_size = max(0, 2 * count - 1) if is_text else count * entry.element.stored.itemsize
     if source.size < min_size:
@@ -372,8 +384,8 @@ def _build_labels(
     for entry, tensor, defaults in zip(entries, tensors, default_dims, strict=True):
         dimensions += zip(tensor.dims, defaults, entry.dimensions, strict=True)
         occupied = _find_occupied(entry)
-        if occupied is not None and spec.OCCUPIED not in taken:
-            yield Tensor(spec.OCCUPIED, tensor.dims, InMemory(occupied))
+        if occupied is not None and header.OCCUPIED not in taken:
+            yield Tensor(header.OCCUPIED, tensor.dims, InMemory(occupied))
     for dimension_type, of_type in properties.items():
         for prop, indices in of_type.indices.items():
             attrs = {"values": of_type.values[prop]} if prop in of_type.values else {}
@@ -382,3 +394,57 @@ def _build_labels(
                 if dimension == Dimension(indices.size, dimension_type) and label not in taken:
                     taken.add(label)
                     yield Tensor(label, (name,), InMemory(indices), attrs)
+
+
+def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
+    """Check the tensors of a YAML file."""
+    for entry, tensor in zip(container.parsed, container.tensors, strict=True):
+        yield from _check_energies(entry, tensor)
+        for name in header.COMPARED:
+            if name != entry.cc4s_object:
+                yield from _compare_with(reader.source, entry, name)
+
+
+def _compare_with(source: Source, entry: TensorEntry, name: str) -> Iterator[Finding]:
+    """Compare unit and lengths with another object in the same directory."""
+    fields, own = entry.fields, entry.cc4s_object
+    stem = header.get_stem(os.path.basename(fields.path)).removesuffix(own) + name
+    try:
+        sibling = open_sibling(source, f"{stem}{YAML}", "it belongs to the calculation")
+        other = TensorEntry.unpack(read_yaml(HeaderReader(*sibling)), stem, name)
+    except (OSError, ValueError):
+        return
+    if conflict := header.find_unit_conflict({own: entry.unit, name: other.unit}):
+        yield Finding(fields.path, None, fields.get_path("unit"), conflict)
+    items = {own: entry, name: other}
+    conflict = find_length_conflict(
+        {key: complete_types(key, item.lengths, item.types) for key, item in items.items()}
+    )
+    if conflict:
+        yield Finding(fields.path, None, fields.get_path("dimensions"), conflict)
+
+
+def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
+    energies, source = entry.energies, tensor.source
+    # Slices that cc4s makes keep the list of all energies.
+    is_slice = entry.fields.prefix or entry.cc4s_object == header.SLICED_ENERGIES
+    if energies is None or source is None or (is_slice and len(energies) != entry.total):
+        return
+    if len(energies) == entry.total:
+        try:
+            values = read_layout(tensor.layout, source, Selection.everything(tensor.layout.shape))
+            listed = np.asarray(energies, dtype=float)
+        except (TypeError, ValueError, TensorFormatError):
+            return  # The check of all values reports elements that cannot be read.
+        is_same = np.isclose(values, listed, rtol=ENERGY_TOLERANCE, atol=0, equal_nan=True)
+        wrong = np.flatnonzero(~is_same)
+        if not wrong.size:
+            return
+        first = int(wrong[0])
+        message = f"{wrong.size} of {len(energies)} differ from the elements, the first is number "
+        message += f"{first}: {energies[first]}, expected {values[first]}"
+    else:
+        message = f"{len(energies)} energies for {entry.total} elements"
+    message += "; cc4s counts occupied states by them, so write the file again"
+    field = entry.fields.get_path("metaData.energies")
+    yield Finding(entry.fields.path, None, field, message, "warning")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections import defaultdict
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from numbers import Real
@@ -13,16 +16,31 @@ import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
+from xr_tensorfmt.core.json_values import to_json
 from xr_tensorfmt.core.layout import Dense, column_major
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.datasets.cf import RELATED
 from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, find_stack_level
-from xr_tensorfmt.formats.cc4s import dimensions, spec
-from xr_tensorfmt.formats.cc4s.dimensions import Types
-from xr_tensorfmt.formats.cc4s.header import MAX_COMPONENTS
+from xr_tensorfmt.formats.cc4s import YAML, header
+from xr_tensorfmt.formats.cc4s.header import (
+    ENERGIES,
+    MAX_COMPONENTS,
+    TYPES,
+    VERTEX,
+    Dimension,
+    Properties,
+    get_object_types,
+    make_dims_unique,
+)
 from xr_tensorfmt.formats.cc4s.layouts import TextLine
-from xr_tensorfmt.formats.cc4s.yaml_text import format_yaml, is_portable, parse_fields, simplify
+from xr_tensorfmt.formats.cc4s.yaml_text import (
+    MAX_BYTES,
+    format_yaml,
+    is_portable,
+    parse_fields,
+    simplify,
+)
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, encode_attrs, encode_metadata
 from xr_tensorfmt.writing.encoding import get_file_info
@@ -31,23 +49,30 @@ from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable, Sib
 MAX_SHORT = 1 << 14
 """Limit on the elements of a real vector that is written as text by default."""
 
-_ELEMENTS = {element.name: element for element in spec.SCALAR_TYPES.values()}
-_SCALAR_TYPE_BY_ELEMENT = {element.name: name for name, element in spec.SCALAR_TYPES.items()}
+_ELEMENTS = {element.name: element for element in header.SCALAR_TYPES.values()}
+_SCALAR_TYPE_BY_ELEMENT = {element.name: name for name, element in header.SCALAR_TYPES.items()}
+
+
+Types = Mapping[str, str | None]
+"""Types of dimensions by name."""
+
+MAX_WRITTEN_DIMENSIONS = 10
+"""Limit on  cc4s sorts their numbers as text."""
 
 
 def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = None) -> FilePlan:
     """Plan the YAML file and its sibling files."""
-    stem = spec.get_stem(checked.file_name)
-    if not checked.file_name.casefold().endswith(spec.YAML) or not stem:
+    stem = header.get_stem(checked.file_name)
+    if not checked.file_name.casefold().endswith(YAML) or not stem:
         raise ValueError(
             f"{checked.path}: the path of a cc4s tensor is that of its YAML file; end it with "
-            f"{spec.YAML}"
+            f"{YAML}"
         )
-    checked = _remove_numbers(checked, spec.get_variable_name(stem)).encode(_ELEMENTS)
+    checked = _remove_numbers(checked, header.get_variable_name(stem)).encode(_ELEMENTS)
     is_set = _is_set(checked)
-    cc4s_object = spec.get_variable_name(stem)
-    types = dimensions.choose_types(checked.variables, cc4s_object)
-    default_dims = dimensions.name_dimensions(checked.variables, types)
+    cc4s_object = header.get_variable_name(stem)
+    types = choose_types(checked.variables, cc4s_object)
+    default_dims = name_dimensions(checked.variables, types)
     packed: dict[str, dict[str, Any]] = {}
     embedded: dict[str, EmbeddedVariable] = {}
     files = []
@@ -57,9 +82,9 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
         # Without embedded dims, a variable with the name of the file may not have such a dimension.
         is_default = dims == default_dims[name] and (is_set or cc4s_object not in dims)
         embedded[name] = EmbeddedVariable(dims=None if is_default else dims, attrs=noted or None)
-        files.append(SiblingFile(spec.get_elements_file(stem, name if is_set else None), file))
+        files.append(SiblingFile(header.get_elements_file(stem, name if is_set else None), file))
     unitless = None
-    fields: dict[str, Any] = {"type": spec.TENSOR_SET, "components": packed}
+    fields: dict[str, Any] = {"type": header.TENSOR_SET, "components": packed}
     if not is_set:
         ((name, fields),) = packed.items()
         checked = _remove_occupied(checked, name, fields.get("metaData", {}))
@@ -67,7 +92,7 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
         # The only tensor of a file is embedded under the default name.
         noted_name = None if name == cc4s_object else name
         embedded = {OpenOptions.name: replace(embedded[name], name=noted_name)}
-    properties_files, others = dimensions.plan_properties(checked, types, default_dims)
+    properties_files, others = plan_properties(checked, types, default_dims)
     _embed(checked, fields, embedded, others)
     content = format_yaml(fields)
     parse_fields(checked.path, content)  # raises an error if the reader would
@@ -91,7 +116,7 @@ def _embed(
         attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
     )
     if note != EmbeddedMetadata():
-        fields.setdefault("metaData", {})[spec.EMBEDDED] = encode_metadata(checked, note).decode()
+        fields.setdefault("metaData", {})[header.EMBEDDED] = encode_metadata(checked, note).decode()
 
 
 def _plan_tensor(
@@ -103,25 +128,25 @@ def _plan_tensor(
 ) -> tuple[dict[str, Any], dict[str, Any], FilePlan]:
     """Return the keys of a tensor, the attributes that they cannot hold, and its elements."""
     variable = checked.variables[name]
-    dimensions.check_types(checked.path, cc4s_object, name, variable, types)
+    check_types(checked.path, cc4s_object, name, variable, types)
     conversion = checked.choose_conversion(name, variable, _ELEMENTS)
     element = conversion.element
     is_text = elements == "text"
     if elements is None:  # all programs read text
-        is_short = variable.size <= MAX_SHORT or cc4s_object == spec.ENERGIES
+        is_short = variable.size <= MAX_SHORT or cc4s_object == header.ENERGIES
         is_vector = variable.ndim == 1 and element.dtype.kind == "f"
         before = get_file_info(variable, "cc4s").get("elements")
-        is_text = (is_vector and is_short) or before == spec.TEXT
+        is_text = (is_vector and is_short) or before == header.TEXT
     metadata, noted = _split_attrs(checked, name, variable, cc4s_object, types)
     fields = {
-        "version": spec.VERSION,
-        "type": spec.TENSOR,
+        "version": header.VERSION,
+        "type": header.TENSOR,
         "scalarType": _SCALAR_TYPE_BY_ELEMENT[element.name],
         "dimensions": [
             {"length": length} | ({"type": types[str(dim)]} if types[str(dim)] else {})
             for dim, length in variable.sizes.items()
         ],
-        "elements": {"type": spec.TEXT if is_text else spec.BINARY},
+        "elements": {"type": header.TEXT if is_text else header.BINARY},
         "unit": _get_unit(checked, name, variable),
     }
     if metadata:
@@ -133,14 +158,14 @@ def _plan_tensor(
 
 def check_unit(path: str, name: str, variable: Variable) -> None:
     """Raise ValueError if values have another unit than in the file that they were opened from."""
-    unit, applied = variable.attrs.get("unit", 1.0), variable.attrs.get(spec.APPLIED_UNIT, 1.0)
+    unit, applied = variable.attrs.get("unit", 1.0), variable.attrs.get(header.APPLIED_UNIT, 1.0)
     is_applied = isinstance(applied, Real) and applied != 1
     stored = applied if is_applied else get_file_info(variable, "cc4s").get("unit", unit)
     if is_applied or stored != unit:
         raise ValueError(
             f"{path}: {name!r} has the unit {unit}, but {stored} in the file that it was opened "
             "from, and cc4s may rely on that; open it without apply_unit=True, or delete the "
-            f"attribute {spec.APPLIED_UNIT!r} and call drop_encoding() on it if no file of its "
+            f"attribute {header.APPLIED_UNIT!r} and call drop_encoding() on it if no file of its "
             "calculation has another unit"
         )
 
@@ -151,7 +176,7 @@ def _find_orphans(
     """Return orphaned files of elements. Raise ValueError if the tensor `unitless` loses a unit."""
     try:
         fields = parse_fields(path, replaced)
-        is_set = fields.values.get("type") == spec.TENSOR_SET
+        is_set = fields.values.get("type") == header.TENSOR_SET
         keys = map(str, fields.get_fields("components").values) if is_set else (None,)
     except TensorFormatError:  # another program wrote the file
         return []
@@ -162,7 +187,7 @@ def _find_orphans(
             f"would replace has the unit {unit}; set the attribute to the unit of the values"
         )
     valid = [key for key in keys if key is None or is_file_name(key)]
-    described = [spec.get_elements_file(stem, key) for key in valid]
+    described = [header.get_elements_file(stem, key) for key in valid]
     # Some file systems do not distinguish upper and lower case.
     kept = {name.casefold() for name in written}
     return [name for name in described if name.casefold() not in kept]
@@ -205,7 +230,7 @@ def _split_attrs(
     attrs, energies = dict(variable.attrs), None
     own_types = [types[str(dim)] for dim in variable.dims]
     is_real = variable.dtype.kind in "fiu"
-    if is_real and spec.lists_energies(cc4s_object, variable.shape, own_types, attrs):
+    if is_real and header.lists_energies(cc4s_object, variable.shape, own_types, attrs):
         energies = variable.values.astype(np.float64).tolist()
         if isinstance(attrs.get("energies", []), list | tuple | np.ndarray):
             attrs.pop("energies", None)
@@ -231,11 +256,11 @@ def _remove_numbers(checked: CheckedInput, cc4s_object: str) -> CheckedInput:
     """Remove the numbers of states that `open_calculation` has added, after a check."""
     is_single = len(checked.variables) == 1
     tensors = {cc4s_object if is_single else n: v for n, v in checked.variables.items()}
-    dimensions.check_states(checked.path, tensors, checked.coordinates)
+    check_states(checked.path, tensors, checked.coordinates)
     others = {
         name: variable
         for name, variable in checked.coordinates.items()
-        if not spec.STATE_NUMBER.items() <= variable.attrs.items()
+        if not header.STATE_NUMBER.items() <= variable.attrs.items()
     }
     return replace(checked, coordinates=others)
 
@@ -243,7 +268,7 @@ def _remove_numbers(checked: CheckedInput, cc4s_object: str) -> CheckedInput:
 def _remove_occupied(checked: CheckedInput, name: str, metadata: Mapping[str, Any]) -> CheckedInput:
     """Remove the coordinate that the reader derives, and warn if it would change."""
     energies, fermi = metadata.get("energies"), metadata.get("fermiEnergy")
-    coordinate = checked.coordinates.get(spec.OCCUPIED)
+    coordinate = checked.coordinates.get(header.OCCUPIED)
     if coordinate is None or energies is None or not isinstance(fermi, int | float):
         return checked
     # xarray may have encoded the mask.
@@ -254,10 +279,197 @@ def _remove_occupied(checked: CheckedInput, name: str, metadata: Mapping[str, An
     after = sum(energy < fermi for energy in energies)
     if before != after:
         message = (
-            f"{checked.path}: {before} states are occupied by the coordinate {spec.OCCUPIED!r}, "
+            f"{checked.path}: {before} states are occupied by the coordinate {header.OCCUPIED!r}, "
             f"but {after} energies of {name!r} are below its attribute fermiEnergy={fermi}, "
             "which is what cc4s counts; shift fermiEnergy with the energies"
         )
         warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
-    coordinates = {key: item for key, item in checked.coordinates.items() if key != spec.OCCUPIED}
+    coordinates = {key: item for key, item in checked.coordinates.items() if key != header.OCCUPIED}
     return replace(checked, coordinates=coordinates)
+
+
+def choose_types(variables: Mapping[str, Variable], cc4s_object: str) -> Types:
+    """Choose a type for each dimension. If one has none, cc4s would exchange the others."""
+    types: dict[str, str | None] = {}
+    for variable in variables.values():
+        types |= {dim: kind for dim, kind in _find_types(variable).items() if dim not in types}
+    before: dict[str, str | None] = {}
+    while before != types:  # a type that a variable gets can be the first one of another variable
+        before = dict(types)
+        for variable in variables.values():
+            dims = tuple(map(str, variable.dims))
+            if any(types[dim] for dim in dims):
+                expected = get_object_types(cc4s_object, variable.ndim) or dims
+                for dim, dimension_type in zip(dims, expected, strict=True):
+                    types[dim] = types[dim] or dimension_type
+    return types
+
+
+def _find_types(variable: Variable) -> dict[str, str | None]:
+    """Return the types stored in the file, or the types that the names stand for."""
+    file_info = get_file_info(variable, "cc4s")
+    dims = tuple(map(str, variable.dims))
+    stored = dict(zip(file_info.get("dims", ()), file_info.get("types", ()), strict=False))
+    # Renamed dimensions are identified by position if no other dimension has moved.
+    has_moved = len(stored) != len(dims) or any(
+        dim != name for dim, name in zip(dims, stored, strict=True) if dim in stored
+    )
+    in_order = [None] * len(dims) if has_moved else [*stored.values()]
+    types: dict[str, str | None] = {}
+    for dim, by_position in zip(dims, in_order, strict=True):
+        has_no_type = re.fullmatch(r"dim_\d+", dim)  # the name of ``State_2`` has a type
+        plain = None if has_no_type else re.sub(r"_([2-9]|[1-9]\d+)$", "", dim) or dim
+        is_renamed = not has_moved and plain not in TYPES
+        types[dim] = stored.get(dim, by_position if is_renamed else plain)
+    return types
+
+
+def name_dimensions(
+    variables: Mapping[str, Variable], types: Types
+) -> Mapping[str, tuple[str, ...]]:
+    """Return the dimension names that the reader gives to the variables."""
+    names = make_dims_unique(
+        [Dimension(length, types[str(dim)]) for dim, length in variable.sizes.items()]
+        for variable in variables.values()
+    )
+    return dict(zip(variables, names, strict=True))
+
+
+def check_types(path: str, cc4s_object: str, name: str, variable: Variable, types: Types) -> None:
+    """Raise ValueError if an object of cc4s has a wrong type. cc4s does not check the types."""
+    if variable.ndim > MAX_WRITTEN_DIMENSIONS:
+        raise ValueError(
+            f"{path}: {name!r} has {variable.ndim} dimensions, but cc4s exchanges the dimensions "
+            f"of tensors with more than {MAX_WRITTEN_DIMENSIONS}; stack some of them"
+        )
+    expected = get_object_types(cc4s_object, variable.ndim) or ()
+    actual = [types[str(dim)] for dim in variable.dims]
+    fits = all(kind in (None, own) for kind, own in zip(actual, expected, strict=False))
+    if fits or actual == list(get_file_info(variable, "cc4s").get("types", ())):
+        return
+    dims = make_dims_unique([[Dimension(1, of_object) for of_object in expected]])[0]
+    raise ValueError(
+        f"{path}: {name!r} has the dims {variable.dims}, but cc4s expects the types "
+        f"{expected} for {cc4s_object}; transpose or rename them, for instance to {dims}"
+    )
+
+
+def check_states(
+    path: str, tensors: Mapping[str, Variable], coordinates: Mapping[str, Variable]
+) -> None:
+    """Raise ValueError if two axes have different states, or states in another order.
+
+    The numbers of states are the coordinates ``state``, ``state_2``, ... of `open_calculation`.
+    Integrals may have the occupied states along one axis and the virtual ones along another.
+    """
+    numbers = {
+        item.dims[0]: item.values
+        for name, item in coordinates.items()
+        if re.fullmatch(r"state(_\d+)?", name) and item.ndim == 1 and item.dtype.kind in "iu"
+    }
+    whole = (ENERGIES, VERTEX)
+    axes = [
+        (name, dim)
+        for name in sorted(tensors, key=lambda name: name not in whole)
+        for dim in tensors[name].dims
+        if dim in numbers and not name.startswith("Sliced")
+    ]
+    for name, dim in axes:
+        reference, actual = numbers[axes[0][1]], numbers[dim]
+        common = reference[np.isin(reference, actual)]
+        is_part = name not in whole and common.size < reference.size
+        if np.array_equal(reference, actual) or (
+            is_part and (not common.size or np.array_equal(common, actual))
+        ):
+            continue
+        line = ", ".join(f"{d}=states" for d in sorted(numbers, key=str))
+        raise ValueError(
+            f"{path}: {name!r} has other states along {dim!r} than {axes[0][0]!r} along "
+            f"{axes[0][1]!r}, or in another order; select or sort the states of all dimensions "
+            f"at once: ds.isel({line})"
+        )
+
+
+def plan_properties(
+    checked: CheckedInput, types: Types, names: Mapping[str, Collection[str]]
+) -> tuple[list[SiblingFile], dict[str, Variable]]:
+    """Return the files of dimension types, and the coordinates that they cannot hold."""
+    others = dict(checked.coordinates)
+    files: list[SiblingFile] = []
+    defaults: dict[Any, set[str]] = defaultdict(set)
+    for name, variable in checked.variables.items():
+        for dim, default in zip(variable.dims, names[name], strict=True):
+            defaults[dim].add(default)
+    # The reader omits properties that have the name of a dimension.
+    candidates = {name: item for name, item in others.items() if name not in types}
+    for dimension_type in dict.fromkeys(filter(None, types.values())):
+        dims = [dim for dim in types if types[dim] == dimension_type]
+        file = f"{dimension_type}{YAML}"
+        has_file = is_file_name(dimension_type) and is_file_name(file) and file != checked.file_name
+        if not has_file or any(len(defaults[dim]) > 1 for dim in dims):
+            continue
+        prefixes = {dim: f"{next(iter(defaults[dim]))}_" for dim in dims}
+        by_dim = {d: _get_properties(dimension_type, d, prefixes[d], candidates) for d in dims}
+        packed = [item.pack() for item in by_dim.values()]
+        # The reader labels all dimensions of the type and length.
+        if by_dim[dims[0]].indices and packed.count(packed[0]) == len(packed):
+            files.append(_plan_file(checked.path, by_dim[dims[0]]))
+            for dim, item in by_dim.items():
+                for name in item.indices:
+                    del others[f"{prefixes[dim]}{name}"]
+    return files, others
+
+
+def _get_properties(
+    dimension_type: str, dim: str, prefix: str, coordinates: Mapping[str, Variable]
+) -> Properties:
+    """Return the coordinates of a dimension that can become its properties."""
+    indices, values = {}, {}
+    for name, variable in coordinates.items():
+        if name.startswith(prefix) and variable.dims == (dim,) and _is_property(variable):
+            indices[name.removeprefix(prefix)] = variable.values.astype(np.int64)
+            if "values" in variable.attrs:
+                values[name.removeprefix(prefix)] = _get_values(variable)
+    return Properties(dimension_type, indices, values)
+
+
+def _is_property(variable: Variable) -> bool:
+    """Return whether a coordinate has integers that number values, or are values."""
+    if variable.dtype.kind not in "iu" or set(variable.attrs) - {"values"}:
+        return False
+    smallest, largest = variable.values.min(initial=0), variable.values.max(initial=-1)
+    if smallest < 0 or largest >= MAX_BYTES:
+        return False
+    values = _get_values(variable) if variable.attrs else [0] * (int(largest) + 1)
+    with suppress(TypeError):  # JSON does not support the values
+        is_long = isinstance(values, list) and len(values) > largest
+        return is_long and to_json(values, "values") == values and is_portable(values)
+    return False
+
+
+def _get_values(variable: Variable) -> Any:
+    """Return the attribute "values". Other engines open a list as an array."""
+    values = variable.attrs["values"]
+    return values.tolist() if isinstance(values, np.ndarray) else values
+
+
+def _plan_file(path: str, properties: Properties) -> SiblingFile:
+    """Plan the file of a dimension type. A file with equal content is kept."""
+    content = format_yaml(properties.pack())
+    name = f"{properties.dimension_type}{YAML}"
+
+    def has_equal_content(existing: bytes) -> bool:
+        try:
+            present = Properties.unpack(parse_fields("", existing))
+        except TensorFormatError:
+            return False
+        if present.pack() != properties.pack():
+            names = ", ".join(properties.indices)
+            raise ValueError(
+                f"{path}: {name} in the same directory has other values of {names}, but it applies "
+                "to all tensors there; write into another directory, or remove that file if no "
+                "other tensor needs it"
+            )
+        return True
+
+    return SiblingFile(name, FilePlan(len(content), (Piece(0, content),), ()), has_equal_content)

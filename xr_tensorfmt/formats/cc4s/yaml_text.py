@@ -19,7 +19,15 @@ import yaml
 from xr_tensorfmt.core.header import MAX_NESTED, Fields, HeaderReader
 from xr_tensorfmt.core.json_values import DTYPE_TAG, array_from_json
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats.cc4s.spec import KEYS, METADATA_KEYS
+
+METADATA_KEYS = frozenset({"energies", "fermiEnergy", "halfGrid"})
+"""The words of cc4s in ``metaData``."""
+
+KEYS = METADATA_KEYS | {
+    *("components", "dimensions", "elements", "length", "metaData"),
+    *("nonZeroCondition", "scalarType", "type", "unit", "version"),
+}
+"""Words of cc4s. Some programs search all lines of a YAML file for them."""
 
 MAX_BYTES = 64 << 20
 """Limit on the size of a YAML file; properties of 400,000 states take about 10 MB."""
