@@ -39,7 +39,7 @@ class TensFormat(LazyFormat):
         """Check the header fields, because four other formats have the same magic number."""
         if not super().match(reader):
             return Match.NONE
-        from xr_tensorfmt.formats.tens.spec import TensHeader  # noqa: PLC0415
+        from xr_tensorfmt.formats.tens.read import TensHeader  # noqa: PLC0415
 
         try:
             TensHeader.read(reader)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 from operator import attrgetter
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,9 @@ from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.tens.spec import Chunk, TensHeader
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.formats.tens.read import Chunk, TensHeader
 
 # Size of the number of pairs, which precedes the first pair.
 COUNT_BYTES = 8

@@ -1,21 +1,242 @@
-"""Read a TENS file: the header, the chunks, and where the values are."""
+"""Read a TENS file: the header, the chunks, and where the values are.
+
+The header has 32 bytes, and 8 bytes per dimension. In version 1.0, chunks follow, and the last
+one has the values. Source: cc4s, ``reference/binary_tensor_file_format.txt``, and files written by
+cc4s and sisi4s.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
+from math import prod
+from struct import Struct
 from typing import Any
+
+import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.elements import Element
+from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.embedded_metadata import MAX_EMBEDDED_BYTES
-from xr_tensorfmt.core.findings import End
-from xr_tensorfmt.core.header import HeaderReader, check_size
+from xr_tensorfmt.core.findings import End, Finding, finding_from_error
+from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense, Layout, column_major
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
-from xr_tensorfmt.formats.tens import spec
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.value_checks import check_readable
+from xr_tensorfmt.formats.tens import MAGIC
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, Pairs, Symmetry, build_group
-from xr_tensorfmt.formats.tens.spec import Chunk, TensHeader
+
+VERSION_0_9 = 0x9000
+VERSION_1_0 = 0x10000
+_VERSIONS = (VERSION_0_9, VERSION_1_0)
+_CODES = {b"uint": "<u", b"UINT": ">u", b"sint": "<i", b"SINT": ">i", b"IEEE": "<f"}
+NUMBERS_PER_ELEMENT = (1, 2, 4, 8)
+INDEX_VALUE_FLAG = 1
+
+# Magic, version, number type, bytes per number, numbers per element, order, flags, zero.
+_FIXED = Struct("<4sI4sIIIII")
+FIXED_BYTES = _FIXED.size
+_VERSION_AT, _TYPE_AT, _BYTES_AT, _NUMBERS_AT, _ORDER_AT, _FLAGS_AT, RESERVED_AT = range(4, 32, 4)
+
+# Length and index name. Flags of sparse dimensions and reserved bytes are ignored.
+_DIMENSION = Struct("<IB3x")
+
+# Limit on the length of a dimension: the header has 32 bits for it.
+MAX_LENGTH = (1 << 32) - 1
+
+
+@dataclass(frozen=True)
+class TensHeader:
+    """Header of a TENS file, with the fields as stored."""
+
+    version: int
+    number_type: bytes
+    bytes_per_number: int
+    numbers_per_element: int
+    lengths: tuple[int, ...]
+    # One character per dimension.
+    index_names: str
+    is_index_value: bool = False
+
+    def pack(self) -> bytes:
+        """Encode the header of sequential values, including the dimension headers."""
+        number = self.number_type, self.bytes_per_number, self.numbers_per_element
+        fixed = _FIXED.pack(MAGIC, self.version, *number, len(self.lengths), 0, 0)
+        return fixed + b"".join(map(_DIMENSION.pack, self.lengths, map(ord, self.index_names)))
+
+    @classmethod
+    def read(cls, reader: HeaderReader) -> TensHeader:
+        """Read and check the header of a file."""
+        cursor = Cursor(reader, 0)
+        fields = cursor.unpack(_FIXED, "the TENS header")
+        magic, version, number_type, size, numbers, order, flags, _ = fields
+        _check_version(reader, magic, version)
+        hint = "the header is corrupt, or the file has another format"
+        if number_type not in _CODES:
+            field, expected = "the number type", f"one of {', '.join(map(repr, _CODES))}"
+            raise reader.error(field, repr(number_type), expected, hint, _TYPE_AT)
+        if numbers not in NUMBERS_PER_ELEMENT:
+            field = "the count of numbers per element"
+            raise reader.error(field, numbers, "1, 2, 4 or 8", hint, _NUMBERS_AT)
+        allowed = INDEX_VALUE_FLAG if version == VERSION_1_0 else 0
+        if flags & ~allowed:
+            expected = "0 or 1 (index-value storage)" if allowed else "0 in a version below 1.0"
+            reserved = "a reserved flag may change the layout of the data, so they cannot be read"
+            field = "the tensor flags"
+            raise reader.error(field, f"0x{flags:08x}", expected, reserved, _FLAGS_AT)
+        if order > MAX_DIMENSIONS:
+            expected = f"at most {MAX_DIMENSIONS} dimensions"
+            raise reader.error("the rank of the tensor", order, expected, hint, _ORDER_AT)
+        raw = cursor.take(order * _DIMENSION.size, "the dimension headers")
+        dimensions = list(_DIMENSION.iter_unpack(raw))
+        lengths = tuple(length for length, _ in dimensions)
+        names = "".join(chr(name) for _, name in dimensions)
+        return cls(version, number_type, size, numbers, lengths, names, bool(flags))
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.lengths)
+
+    @property
+    def stop(self) -> int:
+        """Offset of the first byte after the dimension headers."""
+        return FIXED_BYTES + _DIMENSION.size * len(self.lengths)
+
+    @property
+    def is_before_1_0(self) -> bool:
+        """Whether the file has no chunks. Its dimension headers contain uninitialised bytes."""
+        return self.version < VERSION_1_0
+
+    @property
+    def dimension_names(self) -> tuple[str, ...]:
+        """Dimension names: the index names if printable and unique, otherwise dim_0, dim_1, ..."""
+        names = tuple(self.index_names)
+        if len(set(names)) == len(names) and all(is_index_name(name) for name in names):
+            return names
+        return tuple(f"dim_{number}" for number in range(len(names)))
+
+
+def is_index_name(name: str) -> bool:
+    """Return whether a string is one printable ASCII character other than a space."""
+    return len(name) == 1 and "!" <= name <= "~"
+
+
+def _check_version(reader: HeaderReader, magic: bytes, version: int) -> None:
+    if magic != MAGIC:
+        hint = "it is not a TENS file"
+        raise reader.error("the magic number", repr(magic), repr(MAGIC), hint, 0)
+    if version not in _VERSIONS:
+        hint = "another version or a corrupt header; write the file again with a supported one"
+        if int.from_bytes(version.to_bytes(4, "big"), "little") in _VERSIONS:
+            hint = "the integers of the header are big-endian, which TENS does not allow"
+        expected = f"0x{VERSION_0_9:08x} (0.9) or 0x{VERSION_1_0:08x} (1.0)"
+        raise reader.error("the version", f"0x{version:08x}", expected, hint, _VERSION_AT)
+
+
+# Magic number, and size of the chunk including this header.
+_CHUNK_HEADER = Struct("<8sQ")
+CHUNK_HEADER_BYTES = _CHUNK_HEADER.size
+
+DENSE_DATA = b"DENSDATA"
+SYMMETRY = b"SYMMETRY"
+# Magic number of the chunk for embedded metadata, an extension of this package.
+EMBEDDED = b"XRTENSOR"
+DEFINED_MAGICS = (DENSE_DATA, SYMMETRY, EMBEDDED)
+
+# Sizes of chunks are multiples of this.
+CHUNK_UNIT = 8
+MAX_CHUNKS = 4096
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Header of a chunk, with its offset in the file."""
+
+    magic: bytes
+    size: int
+    offset: int
+
+    @property
+    def content_offset(self) -> int:
+        """Offset of the content."""
+        return self.offset + CHUNK_HEADER_BYTES
+
+    @property
+    def stop(self) -> int:
+        """Offset of the first byte after the chunk."""
+        return self.offset + self.size
+
+
+def compute_chunk_size(content_bytes: int) -> int:
+    """Return the size of a chunk, including header and padding."""
+    return CHUNK_HEADER_BYTES + content_bytes + -content_bytes % CHUNK_UNIT
+
+
+def pack_chunk_header(magic: bytes, content_bytes: int) -> bytes:
+    """Encode the header of a chunk. The content is padded to a multiple of 8 bytes."""
+    return _CHUNK_HEADER.pack(magic, compute_chunk_size(content_bytes))
+
+
+def read_chunks(reader: HeaderReader, start: int) -> Iterator[Chunk]:
+    """Read the chunk headers up to the data: values in a chunk, or pairs without a magic number."""
+    offset = start
+    for _ in range(MAX_CHUNKS):
+        remaining = reader.source.size - offset
+        if remaining < CHUNK_HEADER_BYTES:
+            return
+        magic, size = Cursor(reader, offset).unpack(_CHUNK_HEADER, "a chunk's header")
+        if not all(0x20 <= byte <= 0x7E for byte in magic):
+            return
+        chunk = Chunk(magic, size, offset)
+        if magic == DENSE_DATA:
+            yield chunk
+            return
+        if not CHUNK_HEADER_BYTES <= size <= remaining or size % CHUNK_UNIT:
+            field = f"the size of chunk {magic.decode()!r}"
+            expected = f"a multiple of 8 from 16 to the {remaining} bytes that remain"
+            hint = "the file is truncated or corrupt"
+            raise reader.error(field, size, expected, hint, offset + 8)
+        yield chunk
+        offset = chunk.stop
+    field, actual = "the number of chunks before the data", f"more than {MAX_CHUNKS}"
+    raise reader.error(field, actual, f"at most {MAX_CHUNKS}", "the file is corrupt", start)
+
+
+# Writable dtypes of a version. Other numbers are only read.
+DTYPES = {
+    VERSION_0_9: ("float64", "complex128"),
+    VERSION_1_0: (
+        *("float64", "float32", "complex128", "complex64"),
+        *("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"),
+    ),
+}
+
+
+def build_element(header: TensHeader, reader: HeaderReader) -> tuple[Plain, int]:
+    """Return the type of a number, and the numbers per element. A complex number counts as one."""
+    number_type, size = header.number_type, header.bytes_per_number
+    allowed = (4, 8) if number_type == b"IEEE" else (1, 2, 4, 8)
+    if size not in allowed:
+        field = "the count of bytes per number"
+        sizes = ", ".join(map(str, allowed))
+        expected = f"one of {sizes} for numbers of type {number_type.decode()}"
+        hint = "the header is corrupt, or numpy does not support such numbers"
+        raise reader.error(field, size, expected, hint, _BYTES_AT)
+    if number_type == b"IEEE" and header.numbers_per_element == 2:
+        return Plain(np.dtype(f"<c{2 * size}")), 1
+    return Plain(np.dtype(f"{_CODES[number_type]}{size}")), header.numbers_per_element
+
+
+def get_number_fields(dtype: np.dtype[Any]) -> tuple[bytes, int, int]:
+    """Return number type, bytes per number and numbers per element: invert `build_element`."""
+    if dtype.kind == "c":
+        return b"IEEE", dtype.itemsize // 2, 2
+    return {"f": b"IEEE", "u": b"uint", "i": b"sint"}[dtype.kind], dtype.itemsize, 1
+
 
 COMPONENT = "component"
 
@@ -48,7 +269,7 @@ class TensFile:
     @property
     def unknown_chunks(self) -> list[Chunk]:
         """Chunks that the format does not define."""
-        return [chunk for chunk in self.chunks if chunk.magic not in spec.DEFINED_MAGICS]
+        return [chunk for chunk in self.chunks if chunk.magic not in DEFINED_MAGICS]
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -57,7 +278,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     header = TensHeader.read(reader)
     file = (_read_0_9 if header.is_before_1_0 else _read_1_0)(reader, header)
     header, element_bytes = file.header, file.element.stored.itemsize * file.components
-    check_size(reader.source.name, header.lengths, element_bytes, offset=spec.FIXED_BYTES)
+    check_size(reader.source.name, header.lengths, element_bytes, offset=FIXED_BYTES)
     names = name_dims(options.dims, options.name, header.dimension_names)
     if COMPONENT in (options.name, *names):
         raise ValueError(
@@ -75,7 +296,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 def _build_layout(reader: HeaderReader, file: TensFile, options: OpenOptions) -> Layout:
     path, size, components = reader.source.name, file.header.size, file.components
     if file.pairs is not None:
-        options.check_filled(path, "the tensor", size, file.pairs.count, spec.FIXED_BYTES)
+        options.check_filled(path, "the tensor", size, file.pairs.count, FIXED_BYTES)
         return file.pairs
     lengths = file.header.lengths[::-1]
     return Dense((*lengths, components) if components > 1 else lengths, file.element, file.offset)
@@ -109,7 +330,7 @@ def _read_0_9(reader: HeaderReader, header: TensHeader) -> TensFile:
     if number == (b"IEEE", 16, 2):
         # cc4s since 2018 and sisi4s write the size of a complex number as the bytes per number.
         header = replace(header, bytes_per_number=8)
-    file = TensFile(header, *spec.build_element(header, reader), header.stop)
+    file = TensFile(header, *build_element(header, reader), header.stop)
     if file.stop == reader.source.size:
         return file
     remaining = reader.source.size - header.stop
@@ -125,22 +346,22 @@ def _read_0_9(reader: HeaderReader, header: TensHeader) -> TensFile:
 
 def _read_1_0(reader: HeaderReader, header: TensHeader) -> TensFile:
     """Read chunks and find the values after them, as in version 1.0."""
-    chunks = tuple(spec.read_chunks(reader, header.stop))
-    symmetries = [Symmetry.read(reader, header, c) for c in chunks if c.magic == spec.SYMMETRY]
+    chunks = tuple(read_chunks(reader, header.stop))
+    symmetries = [Symmetry.read(reader, header, c) for c in chunks if c.magic == SYMMETRY]
     embedded = None
     for chunk in chunks:
-        if chunk.magic == spec.EMBEDDED:  # JSON and padding; text beyond the limit is cut off
+        if chunk.magic == EMBEDDED:  # JSON and padding; text beyond the limit is cut off
             stop = min(chunk.stop, chunk.content_offset + MAX_EMBEDDED_BYTES + PAGE)
             embedded = reader.read_bytes(chunk.content_offset, stop).rstrip(b"\0")
     file = TensFile(
         header,
-        *spec.build_element(header, reader),
+        *build_element(header, reader),
         offset=chunks[-1].stop if chunks else header.stop,
         chunks=chunks,
         symmetries=tuple(symmetries),
         embedded=embedded,
     )
-    if chunks and chunks[-1].magic == spec.DENSE_DATA:
+    if chunks and chunks[-1].magic == DENSE_DATA:
         return _read_dense(reader, file)
     if header.is_index_value:
         return _read_pairs(reader, file)
@@ -164,7 +385,7 @@ def _read_dense(reader: HeaderReader, file: TensFile) -> TensFile:
                 hint="TENS 1.0 does not define the order of such values; write them as pairs",
                 offset=symmetry.offset,
             )
-    needed = spec.compute_chunk_size(file.nbytes)
+    needed = compute_chunk_size(file.nbytes)
     is_unpadded = chunk.stop == size == chunk.content_offset + file.nbytes
     if chunk.size != needed and not is_unpadded:
         raise reader.error(
@@ -197,3 +418,23 @@ def _read_pairs(reader: HeaderReader, file: TensFile) -> TensFile:
         hint = "the file is truncated or corrupt"
         raise reader.error(field, count, f"at most the {limit}", hint, file.offset)
     return replace(file, offset=offset, pairs=pairs)
+
+
+def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
+    """Check a file after its header is read."""
+    source = reader.source
+    file: TensFile = container.parsed
+    pairs = file.pairs
+    for chunk in file.unknown_chunks:
+        message = (
+            f"{chunk.magic.decode()!r}, which the format does not define, so that readers skip it; "
+            "if it is corrupt, the content of the chunk is lost"
+        )
+        yield Finding(source.name, chunk.offset, "the magic of a chunk", message, "warning")
+    if pairs is not None:
+        extents = pairs.locate(Selection.everything(pairs.shape))
+        content = pairs.sort_pairs([source.read(extents)] if len(extents) else [])
+        for pair in content.wrong[:limit].tolist():
+            yield finding_from_error(pairs.build_index_error(source, content, pair))
+        if not content.wrong.size and len(pairs.group) > 1:
+            yield from islice(check_readable(source, pairs), limit)

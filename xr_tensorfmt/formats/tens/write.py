@@ -14,8 +14,8 @@ from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.layout import Dense, column_major
 from xr_tensorfmt.core.narrow_floats import build_elements
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
-from xr_tensorfmt.formats.tens import spec
-from xr_tensorfmt.formats.tens.spec import TensHeader
+from xr_tensorfmt.formats.tens import read
+from xr_tensorfmt.formats.tens.read import TensHeader
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import embed_tensor
@@ -46,42 +46,42 @@ def plan(checked: CheckedInput, *, version: Literal["1.0", "0.9"] | None = None)
 
 def _plan_0_9(checked: CheckedInput) -> FilePlan:
     """Plan a file of version 0.9. Raise ValueError if the version cannot represent the input."""
-    header, conversion = _build_header(checked, spec.VERSION_0_9)
+    header, conversion = _build_header(checked, read.VERSION_0_9)
     _, variable = checked.require_values_only(header.dimension_names)
     return _plan_values(variable, conversion, header.pack(), 1)
 
 
 def _plan_1_0(checked: CheckedInput) -> FilePlan:
     """Plan a file of version 1.0: header, embedded metadata, values."""
-    checked = checked.encode(spec.DTYPES[spec.VERSION_1_0])
+    checked = checked.encode(read.DTYPES[read.VERSION_1_0])
     _, variable = checked.single_variable
-    header, conversion = _build_header(checked, spec.VERSION_1_0)
+    header, conversion = _build_header(checked, read.VERSION_1_0)
     nbytes = prod(variable.shape) * conversion.element.stored.itemsize
-    data = spec.pack_chunk_header(spec.DENSE_DATA, nbytes)
+    data = read.pack_chunk_header(read.DENSE_DATA, nbytes)
     embedded = embed_tensor(checked)
     start = header.pack()
     # Fill the head to whole pages, and with it the chunk to a multiple of 8 bytes.
-    size = len(start) + spec.CHUNK_HEADER_BYTES + len(embedded) + len(data)
+    size = len(start) + read.CHUNK_HEADER_BYTES + len(embedded) + len(data)
     embedded += bytes(-size % PAGE)
-    metadata = spec.pack_chunk_header(spec.EMBEDDED, len(embedded)) + embedded
-    return _plan_values(variable, conversion, start + metadata + data, spec.CHUNK_UNIT)
+    metadata = read.pack_chunk_header(read.EMBEDDED, len(embedded)) + embedded
+    return _plan_values(variable, conversion, start + metadata + data, read.CHUNK_UNIT)
 
 
 def _build_header(checked: CheckedInput, version: int) -> tuple[TensHeader, Conversion]:
     """Build the header. A name that is not an index name is replaced by a free letter."""
     name, variable = checked.single_variable
-    elements = build_elements(spec.DTYPES[version])
+    elements = build_elements(read.DTYPES[version])
     conversion = checked.choose_conversion(name, variable, elements)
-    fields = spec.get_number_fields(conversion.element.dtype)
+    fields = read.get_number_fields(conversion.element.dtype)
     for dim, length in variable.sizes.items():
-        if length > spec.MAX_LENGTH:
+        if length > read.MAX_LENGTH:
             raise ValueError(
                 f"{checked.path}: dimension {dim!r} has {length} elements, expected at most "
-                f"{spec.MAX_LENGTH}; split it in two"
+                f"{read.MAX_LENGTH}; split it in two"
             )
     dims = [str(dim) for dim in variable.dims]
     letters = (letter for letter in ascii_letters if letter not in dims)
-    names = (dim if spec.is_index_name(dim) else next(letters) for dim in dims)
+    names = (dim if read.is_index_name(dim) else next(letters) for dim in dims)
     return TensHeader(version, *fields, variable.shape, "".join(names)), conversion
 
 
