@@ -63,12 +63,13 @@ def to_file(
     mode : {"w", "w-", "x"}
         ``"w"`` overwrites an existing file, ``"w-"`` or ``"x"`` raises an error if it exists.
     compute : bool
-        If False, return a `dask.delayed.Delayed` that writes the file when it is computed.
+        If False, return a `dask.delayed.Delayed` that writes the file when it is computed. Values
+        in memory are copied.
     region : mapping of str to slice or list, or "auto", optional
         Write to a part of an existing local file with the same variables, encoded as they are in
-        the file. A slice or a list of integers has positions, any other list has labels, and
-        ``"auto"``, for one dimension or for all, takes the labels of the data. The file is changed
-        in place, so an error can leave the part incomplete.
+        the file. Slices and lists are positions, and ``"auto"``, for one dimension or for all,
+        finds the labels of the data. The file is changed in place, so an error can leave the part
+        incomplete.
     encoding : mapping, optional
         ``{name: {"dtype": ...}}``: the dtype of a variable in the file. Floating-point values are
         rounded to it; integers must be representable. Without an encoding, values must be

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import dask.array
 import numpy as np
@@ -16,10 +15,9 @@ from dask.delayed import Delayed
 from xarray import DataArray, Variable
 
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.extents import Extents, Integers
+from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.layout import WHOLE, EncodedBatch, file_order
-from xr_tensorfmt.core.reading import locate
+from xr_tensorfmt.core.layout import WHOLE, Dense, EncodedBatch, file_order
 from xr_tensorfmt.core.reading import read as read_selection
 from xr_tensorfmt.core.selection import Indices, Selection, array_to_indices
 from xr_tensorfmt.core.source import Source
@@ -37,81 +35,62 @@ from xr_tensorfmt.writing.conversion import format_dtype, is_numeric
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 
 Region = Mapping[Any, Any] | Literal["auto"]
-"""A slice, positions, labels or "auto" by dimension."""
+"""A slice, positions or "auto" by dimension."""
 
 Positions = Mapping[str, Indices]
 """The positions in the file by dimension of a region, ascending."""
 
-Located = Sequence[tuple[str, Extents]]
+
+@dataclass(frozen=True)
+class _Header:
+    """The bytes before the first value of each file."""
+
+    stops: Mapping[str, int]
+    checksum: bytes
+
+    @classmethod
+    def find(cls, source: Source, container: Container) -> _Header:
+        """Return the header of a file and its siblings."""
+        stops = {source.name: source.size}
+        for tensor in (*container.tensors, *container.coordinates):
+            owner = tensor.source or source
+            start = _find_first_byte(tensor)
+            stops[owner.name] = min(stops.get(owner.name, owner.size), start or owner.size)
+        return cls(stops, cls(stops, b"").compute_checksum())
+
+    def compute_checksum(self) -> bytes:
+        """Return the checksum of the present bytes."""
+        checksum = blake2b()
+        for path, stop in self.stops.items():
+            with open(path, "rb") as file:
+                checksum.update(file.read(stop))
+        return checksum.digest()
+
+
+def _find_first_byte(tensor: Tensor) -> int | None:
+    """Return the offset of the values of a tensor, or None if it can only be read."""
+    try:
+        layout, _ = file_order(tensor.layout)
+    except TypeError:  # such as labels
+        return None
+    if isinstance(layout, Dense):
+        return layout.offset
+    everything = Selection.everything(layout.shape)
+    return layout.locate(everything).bounds[0] if everything.size else None
 
 
 @dataclass(frozen=True)
-class MutableFile(LocalFile):
-    """A file whose values may change while its header is used. It records the header's fields."""
-
-    fields: list[tuple[str, Extents]] = field(default_factory=list, compare=False)
-
-    def _check(self, status: os.stat_result) -> None:
-        if status.st_size != self.size:  # only another size is an error
-            super()._check(status)
-
-    def sibling(self, path: str) -> tuple[Self, bytes]:
-        """Open another file, which records in the same list, and return no bytes unrecorded."""
-        sibling, _ = super().sibling(path)
-        return replace(sibling, fields=self.fields), b""
-
-    def read_bytes(self, start: int, stop: int) -> bytes:
-        """Fetch fields of the header, and record them."""
-        self.fields.append((self.path, Extents.single(start, stop)))
-        return super().read_bytes(start, stop)
-
-
-def _locate_header(source: MutableFile, container: Container, positions: Positions) -> Located:
-    """Return the ranges of fields, without writable values, and of labels in the region."""
-    stop = max(fields.bounds[1] for _, fields in source.fields)
-    header, values = list[tuple[str, Extents]](), defaultdict[str, list[Extents]](list)
-    labels = {coordinate.name for coordinate in container.coordinates}
-    for tensor in (*container.tensors, *container.coordinates):
-        owner = tensor.source or source
-        try:
-            layout, _ = file_order(tensor.layout)
-        except TypeError:  # this can only be read, such as labels
-            if tensor.name in labels:
-                found = locate(tensor.layout, owner, _select(tensor, positions))
-                header += [(file.name, extents) for file, extents in found]
-            continue
-        if 0 not in layout.shape:
-            located = layout.locate(Selection.everything(layout.shape))
-            count = int(np.searchsorted(located.starts, stop))
-            values[owner.name].append(Extents(located.starts[:count], located.lengths[:count]))
-    written = {path: Extents.union(values[path]) for path in {path for path, _ in source.fields}}
-    for path, fields in source.fields:
-        bounds, skipped = fields.bounds, written[path]
-        starts = np.append(bounds[0], skipped.starts + skipped.lengths).clip(*bounds)
-        stops = np.append(skipped.starts, bounds[1]).clip(*bounds)
-        header.append((path, Extents.from_bounds(starts, stops)))
-    return [(path, extents) for path, extents in header if len(extents)]
-
-
-def _compute_checksum(header: Located) -> bytes:
-    """Return the checksum of ranges of files."""
-    parts = [MutableFile.from_path(path).read(extents) for path, extents in header]
-    return blake2b(np.concatenate(parts).data).digest()
-
-
-@dataclass(frozen=True)
-class ExistingFile:
+class _ExistingFile:
     """A file that is changed in place. Parts of the header may be in other files."""
 
     path: str
     identity: tuple[int, ...]
-    header: Located
-    checksum: bytes
+    header: _Header
 
     def write(self, batches: Iterator[EncodedBatch]) -> bytes:
         """Write bytes at their offsets. Raise SourceChangedError if the header has changed."""
         is_same = _get_identity(self.path) == self.identity
-        if not is_same or _compute_checksum(self.header) != self.checksum:
+        if not is_same or self.header.compute_checksum() != self.header.checksum:
             raise SourceChangedError(
                 self.path,
                 field="the file",
@@ -124,7 +103,7 @@ class ExistingFile:
         return b""
 
 
-def _flush(files: Sequence[ExistingFile], _marks: Sequence[bytes] = ()) -> None:
+def _flush(files: Sequence[_ExistingFile], _marks: Sequence[bytes] = ()) -> None:
     """Wait until the disk has all bytes."""
     for file in files:
         with open_descriptor(file.path) as descriptor:
@@ -150,7 +129,8 @@ def write_region(
             f"{location.name}: no store can change a part of an object; write all of it, "
             "without region="
         )
-    source = MutableFile.from_path(checked.path, io="mmap")
+    # Other programs may change values while the header is read.
+    source, _ = LocalFile.open_head(checked.path, "mmap", verify_unchanged=False)
     container = read(HeaderReader(source))
     tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
     if container.derived:
@@ -159,22 +139,22 @@ def write_region(
             "stale; rewrite the whole file without region="
         )
     checked = _change_each(checked, lambda n, v: _encode_like(checked, n, v, tensors.get(n)))
+    _check_names(checked, tensors)
     if isinstance(region, str):
         region = _find_labelled(checked, tensors)
-    _check_names(checked, tensors, region)
+    _check_region(checked, tensors, region)
     checked, positions = _find_positions(checked, source, tensors, region)
-    header = _locate_header(source, container, positions)
-    checksum = _compute_checksum(header)
+    header = _Header.find(source, container)
     planned: dict[str, list[PlannedVariable]] = {}
     for name, variable in checked.variables.items():
         path = (tensors[name].source or source).name
-        plan = _plan_variable(checked, name, variable, tensors[name], positions)
+        copied = _copy_mapped(checked.path, name, variable, path)
+        plan = _plan_variable(checked, name, copied, tensors[name], positions)
         planned.setdefault(path, []).append(plan)
     for path in planned:
         check_writable(path)
-        _check_overlap(checked, path)
     _check_coordinates(checked, source, tensors, positions)
-    files = [ExistingFile(path, _get_identity(path), header, checksum) for path in planned]
+    files = [_ExistingFile(path, _get_identity(path), header) for path in planned]
     kept = [items if compute else keep_values(items) for items in planned.values()]
     pairs = list(zip(files, map(divide_variables, kept), strict=True))
     if not compute:
@@ -187,22 +167,33 @@ def write_region(
 def _find_labelled(checked: CheckedInput, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return the region "auto": dimensions with labels, or all if none has labels."""
     names = {str(dim): None for v in checked.variables.values() for dim in v.dims}
-    labelled = [x for x in names if x in checked.coordinates or _list_labels(tensors, x)]
+    labelled = [name for name in names if name in checked.coordinates or name in tensors]
     return dict.fromkeys(labelled or names, "auto")
 
 
-def _check_names(
-    checked: CheckedInput, tensors: Mapping[str, Tensor], region: Mapping[Any, Any]
-) -> None:
-    dims: set[str] = set()
-    for name in checked.variables:
+def _check_names(checked: CheckedInput, tensors: Mapping[str, Tensor]) -> None:
+    """Raise ValueError if variables have other names or dimensions than those in the file."""
+    for name, variable in checked.variables.items():
         if name not in tensors:
             raise ValueError(
                 f"{checked.path} has no variable {name!r}{did_you_mean(name, tensors)}, only "
                 f"{shorten(', '.join(map(repr, tensors)))}; rename the variable (if the data were "
                 "opened with group=, open them without it)"
             )
-        dims.update(tensors[name].dims)
+        dims, stored = tuple(map(str, variable.dims)), tensors[name].dims
+        if set(dims) != set(stored):
+            renamed = {a: b for a, b in zip(dims, stored, strict=False) if a != b}
+            hint = f"rename them by ds.rename({renamed}), also in region="
+            if len(dims) != len(stored):
+                hint = "select with a list, as in ds.isel(x=[0]), which keeps the dimension"
+            raise ValueError(f"{name!r} has dims {dims}, but {checked.path} has {stored}; {hint}")
+
+
+def _check_region(
+    checked: CheckedInput, tensors: Mapping[str, Tensor], region: Mapping[Any, Any]
+) -> None:
+    """Raise ValueError if a dimension or a variable does not belong to the region."""
+    dims = {dim for name in checked.variables for dim in tensors[name].dims}
     for dim in region:
         if dim not in dims:
             raise ValueError(
@@ -282,7 +273,10 @@ def _find_positions(
         if isinstance(requested, slice):
             positions[dim] = _find_range(dim, requested, lengths[dim])
             continue
-        found = _find_indices(checked, source, tensors, dim, requested)
+        if isinstance(requested, str) and requested == "auto":
+            found = _find_labels(checked, source, tensors.get(dim), dim)
+        else:
+            found = _normalize_positions(dim, requested)
         found = np.where(found < 0, found + lengths[dim], found)
         order = np.argsort(found, kind="stable")
         ascending = found[order]
@@ -309,72 +303,39 @@ def _find_range(dim: str, requested: slice, length: int) -> range:
     )
 
 
-def _find_indices(
-    checked: CheckedInput, source: Source, tensors: Mapping[str, Tensor], dim: str, requested: Any
-) -> Integers:
-    """Return the positions in a list, or of the labels in a list or in the data."""
-    is_auto = isinstance(requested, str) and requested == "auto"
-    names = _list_labels(tensors, dim)
-    try:
-        if isinstance(requested, list) and {*map(type, requested)} == {tuple}:
-            requested = np.fromiter(requested, object, len(requested))
-        labels = _join(checked.coordinates, names) if is_auto else Variable(dim, requested)
-    except ValueError:
+def _normalize_positions(dim: str, requested: Any) -> Integers:
+    """Return a list of positions as an array."""
+    found = None if isinstance(requested, str) else np.asarray(requested)
+    if found is None or found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
         raise ValueError(
-            f"region= has {requested!r} for {dim!r}; pass a slice, or a list of positions or labels"
-        ) from None
-    if labels is not None and not is_auto and (labels.dtype.kind in "iu" or not labels.size):
-        return np.asarray(labels, dtype=np.int64)
-    stored = _join({name: _read_region(tensors[name], source, {}) for name in names}, names)
-    if labels is None or stored is None:
+            f"region= has {shorten(repr(requested))} for {dim!r}; pass a slice, a list of "
+            f"positions such as ds.indexes[{dim!r}].get_indexer(labels), or 'auto' for the labels "
+            "of the data"
+        )
+    return found.astype(np.int64)
+
+
+def _find_labels(
+    checked: CheckedInput, source: Source, tensor: Tensor | None, dim: str
+) -> Integers:
+    """Return the positions of the labels of the data. Raise ValueError if one is not unique."""
+    labels = checked.coordinates.get(dim)
+    if labels is None or tensor is None:
         owner = "the data have" if labels is None else f"{checked.path} has"
         raise ValueError(
-            f"region= finds positions by labels, but {owner} no coordinate "
-            f"{' or '.join(map(repr, names or [dim]))}; pass a slice such as "
-            f"region={{{dim!r}: slice(0, 10)}}"
+            f"region= finds positions by labels, but {owner} no coordinate {dim!r}; pass "
+            f"positions such as region={{{dim!r}: slice(0, 10)}}"
         )
-    if labels.ndim != 1 or labels.dtype.kind == "b":
-        actual = "a mask" if labels.ndim else f"the scalar {labels.values[()]!r}"
-        raise ValueError(
-            f"region=: the labels of {dim!r} are {actual}, expected a list; select with a list, as "
-            f"in ds.sel({dim}=[label])"
-        )
-    return _find_labels(checked.path, dim, stored, labels)
-
-
-def _find_labels(path: str, dim: str, stored: Variable, labels: Variable) -> Integers:
-    """Return the positions of labels in a file. Raise ValueError if one is not unique."""
-    index, candidates = labels.to_index(), np.arange(stored.size)
-    if stored.dtype.kind == "O":  # an index of all strings takes longer
-        requested = set(labels.values.tolist())
-        candidates = np.flatnonzero([label in requested for label in stored.values.tolist()])
-    near = stored[candidates].to_index()
-    single = ~near.duplicated(keep=False)
-    found = np.append(candidates[single], -1)[near[single].get_indexer(index)]
-    is_wrong, problem = found < 0, f"do not occur once in {path}; select labels of the file"
+    index, stored = labels.to_index(), _read_region(tensor, source, {}).to_index()
+    single = np.flatnonzero(~stored.duplicated(keep=False))
+    found = np.append(single, -1)[stored[single].get_indexer(index)]
+    is_wrong, problem = found < 0, f"do not occur once in {checked.path}; select labels of the file"
     if not is_wrong.any():
         is_wrong, problem = index.duplicated(), "occur again in the region; select each label once"
     if is_wrong.any():
         wrong = _list_values(labels[is_wrong])
         raise ValueError(f"region=: the labels {wrong} of {dim!r} {problem}, or pass positions")
     return np.asarray(found, dtype=np.int64)
-
-
-def _list_labels(tensors: Mapping[str, Tensor], dim: str) -> list[str]:
-    """Return the coordinates with the labels of a dimension: its index, or strings of blocks."""
-    along = [n for n, t in tensors.items() if t.dims == (dim,) and t.layout.dtype.kind == "O"]
-    return [dim] if dim in tensors else along
-
-
-def _join(coordinates: Mapping[str, Variable], names: Sequence[str]) -> Variable | None:
-    """Return labels, as tuples if there are several coordinates, or None if one is missing."""
-    columns = [coordinates[name] for name in names if name in coordinates]
-    if not columns or len(columns) < len(names):
-        return None
-    if len(columns) == 1:
-        return columns[0]
-    pairs = zip(*(column.values for column in columns), strict=True)
-    return Variable(columns[0].dims, np.fromiter(pairs, object, columns[0].size))
 
 
 def _check_coordinates(
@@ -413,34 +374,47 @@ def _select(tensor: Tensor, positions: Positions) -> Selection:
     return Selection(shape, tuple(positions.get(dim, range(length)) for dim, length in sizes))
 
 
-def _check_overlap(checked: CheckedInput, path: str) -> None:
-    """Raise an error if values are read from, or mapped to, the file that is changed in place."""
-    for name, variable in checked.variables.items():
-        read = {source.name for source in find_sources(variable)}
-        data = get_lazy_data(variable)
-        while hasattr(data, "array"):
-            data = data.array  # xarray has wrapped the values
-        arrays = find_values(data) if isinstance(data, dask.array.Array) else [data]
-        for file in read or filter(None, map(find_mapped_file, arrays)):
-            with suppress(OSError):  # a URL, or a name of something without a path
-                if os.path.samefile(file, path):
-                    hint = "copy(deep=True)" if variable.chunks is None and not read else "load()"
-                    found = "is lazy and reads from" if read else "is mapped to"
-                    raise ValueError(
-                        f"{name!r} {found} {checked.path}, which region= changes in place; call "
-                        f"{hint} first, or write another file"
-                    )
+def _copy_mapped(path: str, name: str, variable: Variable, target: str) -> Variable:
+    """Copy values in a map of an unknown file. Raise ValueError if values are of `target`."""
+    read = {source.name for source in find_sources(variable)}
+    data = get_lazy_data(variable)
+    while hasattr(data, "array"):
+        data = data.array  # xarray has wrapped the values
+    arrays = list(find_values(data)) if isinstance(data, dask.array.Array) else [data]
+    mapped = [_find_mapped_file(array) for array in arrays]
+    for file in read or filter(None, mapped):
+        with suppress(OSError):  # a URL, or a name of something without a path
+            if os.path.samefile(file, target):
+                hint = "copy(deep=True)" if variable.chunks is None and not read else "load()"
+                found = "is lazy and reads from" if read else "is mapped to"
+                raise ValueError(
+                    f"{name!r} {found} {path}, which region= changes in place; call {hint} first, "
+                    "or write another file"
+                )
+    if "" in mapped:
+        return variable.copy(data=variable.values.copy())
+    return variable
+
+
+def _find_mapped_file(values: object) -> str | None:
+    """Return the file whose map holds an array, "" if it is unknown, or None without a map."""
+    if not isinstance(values, np.ndarray):
+        return None
+    if (file := find_mapped_file(values)) is not None:
+        return file
+    base: Any = values
+    while isinstance(base, np.ndarray | memoryview):
+        if isinstance(base, np.memmap) and isinstance(base.filename, str | os.PathLike):
+            return os.fspath(base.filename)
+        base = base.obj if isinstance(base, memoryview) else base.base
+    # Arrays of other libraries may be maps.
+    return None if base is None or isinstance(base, bytes | bytearray) else ""
 
 
 def _plan_variable(
     checked: CheckedInput, name: str, variable: Variable, tensor: Tensor, positions: Positions
 ) -> PlannedVariable:
     """Plan a variable, with the layout of its region in file order."""
-    if set(variable.dims) != set(tensor.dims):
-        raise ValueError(
-            f"{name!r} has dims {variable.dims}, but {checked.path} has {tensor.dims}; "
-            "rename or transpose it"
-        )
     _check_attrs(checked, name, variable, tensor)
     try:
         layout, axes = file_order(tensor.layout)

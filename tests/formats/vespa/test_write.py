@@ -465,27 +465,25 @@ def test_region_of_bfloat16_is_truncated_too(tmp_path) -> None:
     assert path.read_bytes()[-2 * 6 - 3 :][:6] == b"\x3f\xff" * 3
 
 
-@pytest.mark.parametrize(
-    "region",
-    ["auto", {"block": "auto"}, {"block": [("1", "a"), ("0", "b")]}, {"block": [3, 1]}],
-)
-def test_region_of_blocks_is_found_by_their_labels(tmp_path, region) -> None:
+def test_region_of_blocks_is_found_by_positions(tmp_path) -> None:
     path = tmp_path / "a.tbf"
     coords = {"user": ("block", list("abcab")), "chunk": ("block", list("00011"))}
     values = np.arange(10.0).reshape(5, 2)
     ds = xr.Dataset({"tensor": (("block", "x"), values)}, coords)
     to_file(ds, path)
     part = ds.isel(block=[3, 1]) * -1
-    to_file(part, path, region=region)
+    pairs = ds.set_index(block=["chunk", "user"]).indexes["block"]
+    positions = pairs.get_indexer([("1", "a"), ("0", "b")])
+    to_file(part, path, region={"block": positions})
     values[[3, 1]] *= -1
     np.testing.assert_array_equal(xr.open_dataset(path).tensor, values)
-    message = r"the labels \('1', 'c'\) of 'block' do not occur once in .*; select labels of"
-    with pytest.raises(ValueError, match=message):
-        to_file(part, path, region={"block": [("1", "c"), ("0", "b")]})
-    with pytest.raises(ValueError, match=r"the labels \('1', 'a'\) of 'block' occur again"):
-        to_file(part, path, region={"block": [("1", "a"), ("1", "a")]})
-    with pytest.raises(ValueError, match="the data have no coordinate 'chunk' or 'user'; pass"):
-        to_file(part.drop_vars("chunk"), path, region={"block": "auto"})
+    with pytest.raises(ValueError, match=r"a list of positions such as ds.indexes\['block'\]"):
+        to_file(part, path, region={"block": [("1", "a"), ("0", "b")]})
+    for region in ("auto", {"block": "auto"}):
+        with pytest.raises(ValueError, match="the data have no coordinate 'block'; pass"):
+            to_file(part, path, region=region)
+    with pytest.raises(ValueError, match=r"the coordinate 'user' is b, a, but the region .* c, a"):
+        to_file(part, path, region={"block": [3, 2]})
 
 
 def test_messages_of_regions_name_repeated_and_reordered_labels(tmp_path) -> None:
@@ -494,11 +492,11 @@ def test_messages_of_regions_name_repeated_and_reordered_labels(tmp_path) -> Non
     to_file(users, path)
     part = users.isel(user=[1, 0])
     with pytest.raises(ValueError, match="the labels b of 'user' occur again in the region"):
-        to_file(part, path, region={"user": ["b", "b"]})
+        to_file(part.assign_coords(user=["b", "b"]), path, region="auto")
     with pytest.raises(
         ValueError, match=r"is b, a, but .* has a, b; correct region= .'auto' finds"
     ):
-        to_file(part, path, region={"user": ["a", "b"]})
+        to_file(part, path, region={"user": [0, 1]})
 
 
 def test_region_is_written_with_labels_of_different_lengths(tmp_path) -> None:
