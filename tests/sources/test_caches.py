@@ -5,7 +5,9 @@ from __future__ import annotations
 import pickle
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import fsspec
@@ -160,3 +162,33 @@ def test_cache_downloads_once_however_many_parts_are_read(http: HttpStore, tmp_p
     open_tensor(url, storage_options=options).load()
     # Some versions of fsspec check its existence by the same request.
     assert http.log.gets in ([(0, -1)], [(0, -1)] * 2)
+
+
+@pytest.mark.parametrize("cache", ["simplecache", "filecache"])
+def test_files_are_downloaded_concurrently_and_each_once(
+    cache: str, memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    downloads: list[str] = []
+    together, get_file = Barrier(4, timeout=30), type(memory).get_file
+
+    def download(fs: Any, path: str, *arguments: Any, **options: Any) -> Any:
+        downloads.append(path)
+        if cache == "simplecache":
+            together.wait()
+        return get_file(fs, path, *arguments, **options)
+
+    monkeypatch.setattr(type(memory), "get_file", download)
+    for number in range(4):
+        memory.pipe_file(f"/{number}.bin", tf.make_0_9(make_values(number)))
+    options = {cache: {"cache_storage": str(tmp_path)}}
+
+    def load(number: int) -> np.ndarray:
+        url = f"{cache}::memory://{number % 4}.bin"
+        return open_tensor(url, storage_options=options).values
+
+    with ThreadPoolExecutor(8) as threads:
+        for number, values in enumerate(threads.map(load, range(8))):
+            np.testing.assert_array_equal(values, make_values(number % 4))
+    # Threads of fsspec may lose the metadata of a filecache, which is filled again then.
+    expected = [f"/{number}.bin" for number in range(4)]
+    assert sorted(downloads if cache == "simplecache" else set(downloads)) == expected

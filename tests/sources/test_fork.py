@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,11 +17,12 @@ import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+import xr_tensorfmt
 from tests import tensfiles as tf
 from tests.opening import open_lazily
 from tests.processes import run_in_child
 from tests.servers import HttpStore
-from xr_tensorfmt.core.locks import CachedValue
+from xr_tensorfmt.core.locks import CachedValue, cached_property
 from xr_tensorfmt.sources import find_source
 from xr_tensorfmt.sources.local import FileObject
 
@@ -107,6 +110,58 @@ def test_fork_while_thread_reads_file_object() -> None:
 
     with hold_in_thread(reading):
         assert run_in_child(read)
+
+
+@pytest.mark.parametrize("chunks", [None, {}], ids=str)
+def test_open_file_is_refused_in_child_as_when_pickled(tmp_path: Path, chunks: object) -> None:
+    (tmp_path / "a.npy").write_bytes(make_npy(np.arange(9.0)))
+    with open(tmp_path / "a.npy", "rb") as file:
+        tensor = open_lazily(file, chunks=chunks).tensor
+        with pytest.raises(TypeError, match="open file, so it cannot be sent") as pickling:
+            pickle.dumps(tensor)
+
+        def refuse() -> bool:
+            with pytest.raises(TypeError) as reading:
+                tensor.load(scheduler="synchronous")
+            return str(reading.value) == str(pickling.value)
+
+        assert run_in_child(refuse)
+        np.testing.assert_array_equal(tensor, np.arange(9.0))
+
+
+def test_file_that_can_be_pickled_is_read_in_child(memory: MemoryFileSystem) -> None:
+    memory.pipe_file("/a.npy", make_npy(np.arange(9.0)))
+    for file in (BytesIO(make_npy(np.arange(9.0))), memory.open("/a.npy")):
+        tensor = open_lazily(file).tensor
+        assert run_in_child(lambda: tensor.values.tolist() == [*range(9)])  # noqa: B023
+
+
+def test_package_has_no_property_with_a_lock() -> None:
+    # Before Python 3.12, threads share a lock per property.
+    package = Path(xr_tensorfmt.__file__).parent
+    modules = [path for path in package.rglob("*.py") if "functools" in path.read_text()]
+    users = [m.name for m in modules if re.search(r"import .*cached_property", m.read_text())]
+    owned = "from xr_tensorfmt.core.locks import cached_property"
+    assert [n for m in modules if (n := m.name) in users and owned not in m.read_text()] == []
+
+
+def test_fork_while_thread_computes_property() -> None:
+    class Owner:
+        @cached_property
+        def value(self) -> int:
+            if os.getpid() == parent:
+                pauses.pop()()
+            return 1
+
+    pauses: list[Callable[[], None]] = []
+    parent, owner = os.getpid(), Owner()
+
+    def compute(pause: Callable[[], None]) -> None:
+        pauses.append(pause)
+        assert owner.value == 1
+
+    with hold_in_thread(compute):
+        assert run_in_child(lambda: owner.value == 1)
 
 
 def test_fork_while_thread_fills_cache_of_files(

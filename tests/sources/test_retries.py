@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from types import SimpleNamespace
 
 import pytest
@@ -97,6 +99,17 @@ def test_server_may_ask_for_pause(pauses: list[float]) -> None:
         pauses.clear()
         assert count_attempts(RefusedError(503, Retry_After=nothing)) == 2
         assert pauses[0] <= 0.5
+
+
+def test_server_may_name_a_date(pauses: list[float]) -> None:
+    for seconds in (20, 40):
+        date = format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True)
+        pauses.clear()
+        assert count_attempts(RefusedError(503, Retry_After=date)) == 2
+        assert seconds - 5 < pauses[0] <= seconds
+    date = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+    with pytest.raises(StoreUnavailableError, match=r"after 1 attempt .*requests a pause"):
+        count_attempts(RefusedError(503, Retry_After=date))
 
 
 def test_pause_that_is_longer_than_limit_ends_attempts(pauses: list[float]) -> None:

@@ -6,15 +6,19 @@ import mmap
 import os
 import pickle
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 import xarray as xr
 from dask.base import tokenize
 
+from tests.opening import open_lazily
 from tests.recording import RecordingSource
 from xr_tensorfmt import to_file
 from xr_tensorfmt.core.elements import Plain
@@ -457,3 +461,39 @@ def test_uri_of_path_opens(tmp_path: Path, name: str) -> None:
     assert source.name == str(tmp_path / name)
     source, _ = find_source(f"file://{tmp_path / name}")
     assert source.name == str(tmp_path / name)
+
+
+class SlowFile(io.FileIO):
+    """A file whose position takes a moment to set."""
+
+    def seek(self, *arguments: int) -> int:
+        position = super().seek(*arguments)
+        time.sleep(0.0002)
+        return position
+
+
+@pytest.mark.parametrize("kind", ["threads", "dask", "opening"])
+def test_datasets_of_one_file_object_are_read_in_threads(kind: str, tmp_path: Path) -> None:
+    arrays = {f"{group}.w": (group, np.full(20_000, ord(group) * 1.0)) for group in "ab"}
+    to_file(xr.Dataset(arrays), tmp_path / "m.safetensors")
+    file = SlowFile(str(tmp_path / "m.safetensors"))
+    file.seek(3)
+
+    def open_group(group: str) -> xr.DataArray:
+        chunks = {group: 500} if kind == "dask" else None
+        return open_lazily(file, group=group, chunks=chunks).w
+
+    def load(tensor: xr.DataArray) -> np.ndarray:
+        return np.concatenate([tensor[i : i + 500].values for i in range(0, 20_000, 500)])
+
+    with ThreadPoolExecutor(4) as threads:
+        if kind == "dask":
+            results = dask.compute(*(open_group(group).data for group in "ab"), num_workers=4)
+        elif kind == "threads":
+            results = list(threads.map(load, map(open_group, "ab")))
+        else:
+            results = list(threads.map(lambda group: load(open_group(group)), "abababab"))[:2]
+    for group, values in zip("ab", results, strict=True):
+        np.testing.assert_array_equal(values, ord(group))
+    assert file.tell() == 3
+    file.close()

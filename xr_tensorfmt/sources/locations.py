@@ -18,7 +18,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT, check_timeout
 from xr_tensorfmt.errors import redact
-from xr_tensorfmt.sources import get_path, split_chain
+from xr_tensorfmt.sources import get_path, is_url, split_chain
 from xr_tensorfmt.sources.requests import MAX_REQUESTS
 from xr_tensorfmt.sources.store_errors import translate_error
 from xr_tensorfmt.sources.stores import (
@@ -163,7 +163,7 @@ def is_cache(fs: object) -> bool:
 def locate(
     file: Any, storage_options: Mapping[str, Any] | None, fs: AbstractFileSystem | None
 ) -> Location:
-    """Return the location of a remote file, for writing."""
+    """Return the location of a file or object, for writing."""
     if is_obstore(fs):
         raise TypeError(
             f"fs={fs!r}: stores of obstore can be read, but not written; pass a URL, or a file "
@@ -203,6 +203,8 @@ def _locate(file: Any, options: dict[str, Any], fs: Any, config: Mapping[str, An
         fs, path = _locate_in_file_system(fs, file)
     elif isinstance(file, OpenFile):
         url, fs, path = file.full_name, file.fs, file.path
+    elif not is_url(file):
+        url, fs, path = file, LocalFileSystem(), os.path.abspath(os.path.expanduser(file))
     else:
         if file.startswith(("s3://", "s3a://")):
             # botocore opens ten connections by default.
