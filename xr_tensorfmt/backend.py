@@ -140,8 +140,8 @@ class TensorFormatBackend(BackendEntrypoint):
             million chunks. dask's ``array.chunk-size`` is also a limit.
         mask_and_scale, decode_times, concat_characters, decode_coords, use_cftime, decode_timedelta
             CF decoding, as in `xarray.open_dataset`. It uses the attributes that are stored in the
-            file. A variable is not decoded if one of its CF attributes has a type that netCDF does
-            not have, for example if ``coordinates`` is a list.
+            file. An attribute with a type that netCDF does not have, such as a scale factor that is
+            a text, is ignored with a warning.
         drop_variables : str or iterable of str, optional
             Variables to drop, by their names in the Dataset. Unknown names are ignored, as in
             xarray.

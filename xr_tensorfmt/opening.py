@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from xarray import Dataset, DataTree, Variable
+from xarray import Dataset, DataTree
 
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.building import build_dataset
-from xr_tensorfmt.datasets.lazy_array import FileVariable
+from xr_tensorfmt.datasets.lazy_array import add_versions_to_names
 from xr_tensorfmt.datasets.options import EngineKeywords
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, redact
 from xr_tensorfmt.formats import recognition
@@ -30,17 +30,17 @@ def open_file(file: Any, keywords: EngineKeywords) -> Dataset:
 
 
 def open_groups(
-    file: Any, keywords: EngineKeywords, *, is_tree: bool = False
+    file: Any, keywords: EngineKeywords, *, shares_names: bool = True
 ) -> dict[str, Dataset]:
     """Open a file as a dict of group paths and Datasets."""
     source, group = open_group(file, keywords)
-    nodes = groups.split_groups(group, keywords.separator, is_tree=is_tree)
-    return _build_datasets(file, keywords, source, nodes, shares_names=not is_tree)
+    nodes = groups.split_groups(group, keywords.separator)
+    return _build_datasets(file, keywords, source, nodes, shares_names=shares_names)
 
 
 def open_tree(file: Any, keywords: EngineKeywords) -> DataTree:
     """Open a file as a tree of groups. `DataTree.from_dict` would copy every node once more."""
-    datasets = open_groups(file, keywords, is_tree=True)
+    datasets = open_groups(file, keywords, shares_names=False)
     nodes = {path: DataTree(ds) for path, ds in datasets.items()}
     children = defaultdict[str, dict[str, DataTree]](dict)
     for path, node in nodes.items():
@@ -63,10 +63,9 @@ def _build_datasets(
     """Build the Datasets of groups by path. xarray may give their arrays the same names in dask."""
     # xarray cannot see if a remote file was replaced.
     is_named = shares_names or keywords.fs is not None or is_remote(file)
-    variable_type = FileVariable if is_named else Variable
-    datasets = {
-        path: build_dataset(node, source, keywords, variable_type) for path, node in nodes.items()
-    }
+    datasets = {path: build_dataset(node, source, keywords) for path, node in nodes.items()}
+    for ds in datasets.values() if is_named else ():
+        add_versions_to_names(ds)
     # xarray stores URLs with secrets, and of a file object only the attribute `path`. The `path` of
     # an OpenFile lacks the protocol, but `full_name` has it.
     url = get_path(getattr(file, "full_name", getattr(file, "path", file)))

@@ -7,7 +7,9 @@ import random
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 import xarray as xr
@@ -404,3 +406,37 @@ def test_dims_of_groups_may_have_different_lengths(tmp_path: Path) -> None:
     ]
     with pytest.raises(ValueError, match=r"conflicting sizes .* 'out': [^{]*; choose other name"):
         xr.open_dataset(path, engine="tensorfmt", dims=dims)
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "mag", "yaml"])
+def test_groups_have_no_coordinates_of_parents(tmp_path: Path, suffix: str) -> None:
+    values = np.arange(3.0 if suffix == "yaml" else 3, dtype="f8" if suffix == "yaml" else "f4")
+    tree = xr.DataTree.from_dict(
+        {
+            "/": xr.Dataset({"r": ("q", values)}, {"q": [1, 2, 3]}),
+            "/a": xr.Dataset({"v": ("x", values)}, {"crs": ((), 0.0)}),
+            "/a/b": xr.Dataset({"z": ("m", values), "u": ("q", values)}),
+        }
+    )
+    to_file(tree, tmp_path / f"t.{suffix}")
+    groups = xr.open_groups(tmp_path / f"t.{suffix}", engine="tensorfmt")
+    opened = xr.open_datatree(tmp_path / f"t.{suffix}", engine="tensorfmt")
+    xr.testing.assert_identical(xr.DataTree.from_dict(groups), opened)
+    assert not groups["/a/b"].coords
+
+
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_loaded_variables_of_groups_and_stores_are_variables(tmp_path: Path, chunks: Any) -> None:
+    ds = xr.Dataset({"v": ("x", np.arange(4, dtype="f4"))}, {"x": [1.0, 2, 3, 4]})
+    to_file(ds, tmp_path / "a.mag")
+    store = fsspec.filesystem("memory")
+    store.pipe_file("/a.mag", (tmp_path / "a.mag").read_bytes())
+    for opened in (
+        xr.open_groups(tmp_path / "a.mag", engine="tensorfmt", chunks=chunks)["/"],
+        xr.open_dataset("memory://a.mag", engine="tensorfmt", chunks=chunks),
+        xr.open_dataset("/a.mag", engine="tensorfmt", fs=store, chunks=chunks),
+    ):
+        for loaded in (opened.compute(), opened.isel(x=slice(None)).load(), opened.load()):
+            for name, variable in ds.variables.items():
+                xr.testing.assert_identical(loaded[name].variable, variable)
+                assert type(loaded[name].variable) is type(variable)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -455,3 +456,43 @@ class TestTwoForms:
         write_index(tmp_path / INDEX, {"0.w": "model.safetensors"})
         assert list(open_model(tmp_path)) == ["0.w"]
         assert validate(tmp_path) == []
+
+
+class TestOrderOfDims:
+    """Other programs identify dimensions by their position."""
+
+    @pytest.mark.parametrize("suffix", ["safetensors", "mag"])
+    def test_weight_that_arithmetic_has_transposed_warns(self, tmp_path: Path, suffix: str) -> None:
+        weight = xr.Dataset({"q.weight": (("out", "in"), np.arange(12, dtype="f4").reshape(3, 4))})
+        to_file(weight, tmp_path / f"a.{suffix}")
+        scale = xr.DataArray(np.ones(4, "f4"), dims="in")
+        ds = open_model(tmp_path / f"a.{suffix}")
+        message = r"transpose\('out', 'in'\)"
+        transposed = ds.transpose("in", "out")
+        with pytest.warns(TensorFormatWarning, match=message):
+            to_file(transposed, tmp_path / f"b.{suffix}")
+        with pytest.warns(TensorFormatWarning, match=message):
+            to_file(transposed["q.weight"], tmp_path / f"b.{suffix}")
+        with pytest.warns(TensorFormatWarning, match=message):
+            to_file(pickle.loads(pickle.dumps(transposed)), tmp_path / f"b.{suffix}")
+        to_file(transposed.drop_encoding(), tmp_path / f"b.{suffix}")
+        ds["q.weight"] = scale * ds["q.weight"]
+        with pytest.warns(TensorFormatWarning, match=message):
+            to_file(ds, tmp_path / f"b.{suffix}")
+        to_file(ds.transpose("out", "in"), tmp_path / f"b.{suffix}")
+        to_file(ds.isel(out=0), tmp_path / f"b.{suffix}")
+        tree = xr.open_datatree(tmp_path / f"a.{suffix}", engine="tensorfmt")
+        with pytest.warns(TensorFormatWarning, match=r"transpose\('q.out', 'q.in'\)"):
+            to_file(tree.map_over_datasets(lambda node: node.transpose()), tmp_path / f"b.{suffix}")
+
+    def test_renamed_file_keeps_no_dims_of_another_tensor(self, tmp_path: Path) -> None:
+        """A program that renames the only tensor keeps the metadata of the old name."""
+        attrs = {"units": "eV"}
+        to_file(xr.Dataset({"w": (("a", "b"), WEIGHT, attrs)}), tmp_path / "a.safetensors")
+        content = (
+            (tmp_path / "a.safetensors").read_bytes().replace(b'"w":{"dtype"', b'"v":{"dtype"')
+        )
+        (tmp_path / "a.safetensors").write_bytes(content)
+        ds = open_model(tmp_path / "a.safetensors")
+        assert ds.v.dims == ("v_dim_0", "v_dim_1")
+        assert not ds.v.attrs

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from xarray.indexes import CoordinateTransform, CoordinateTransformIndex
 
 from tests import tensfiles as tf
 from tests.opening import load
@@ -158,3 +161,26 @@ def test_merged_chunks_of_another_rank_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"shape \(\), but dask expected 2 dimensions"):
         to_file(xr.DataArray(sums, dims=("a", "b"), name="tensor"), tmp_path / "a.tens")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", ["mag", "safetensors", "tens", "pycauset"])
+def test_coordinates_of_one_index_are_written(tmp_path: Path, suffix: str) -> None:
+    """As `to_netcdf` does. Only the levels of a MultiIndex cannot be written."""
+
+    class Shift(CoordinateTransform):
+        def forward(self, dim_positions: dict[str, Any]) -> dict[Hashable, Any]:
+            return {"lon": dim_positions["x"] + 0.5, "lat": dim_positions["y"] * 2.0}
+
+        def reverse(self, coord_labels: dict[Hashable, Any]) -> dict[str, Any]:
+            return {"x": coord_labels["lon"] - 0.5, "y": coord_labels["lat"] / 2.0}
+
+        def equals(self, other: object, **_: Any) -> bool:
+            return isinstance(other, Shift)
+
+    index = CoordinateTransformIndex(Shift(["lon", "lat"], {"y": 2, "x": 3}))
+    coords = xr.Coordinates.from_xindex(index)
+    ds = xr.Dataset({"v": (("y", "x"), np.ones((2, 3), "f4"))}, coords)
+    to_file(ds, tmp_path / f"a.{suffix}")
+    opened = xr.open_dataset(tmp_path / f"a.{suffix}", engine="tensorfmt")
+    assert set(opened.coords) == {"lon", "lat"}
+    xr.testing.assert_equal(opened.drop_indexes([]), ds.drop_indexes(["lon", "lat"]))

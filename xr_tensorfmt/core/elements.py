@@ -23,7 +23,7 @@ def build_file_dtype(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     The name is metadata of the dtype, which a copy or a pickle has, too. So a dtype of a file
     differs from a dtype that the user has set.
     """
-    return np.dtype(dtype.str, metadata={"stored": name})
+    return np.dtype(dtype, metadata={"stored": name})
 
 
 def get_stored_name(dtype: Any) -> str | None:

@@ -118,10 +118,10 @@ def _to_strings(values: Sequence[Any]) -> tuple[str, ...]:
 def _apply(container: Container, embedded: EmbeddedMetadata, options: OpenOptions) -> Container:
     tensors: list[Tensor] = []
     coordinates: list[Tensor] = []
+    # The only tensor of a format without names is embedded under the default name.
+    is_unnamed = len(container.tensors) == 1 and list(embedded.tensors) == [_DEFAULT_NAME]
     for tensor in container.tensors:
-        # A single tensor is embedded under the default name, independent of the file name.
-        is_renamed = len(container.tensors) == 1 and tensor.name not in embedded.tensors
-        key = _DEFAULT_NAME if is_renamed else tensor.name
+        key = _DEFAULT_NAME if is_unnamed else tensor.name
         variable = _apply_to_tensor(tensor, embedded.tensors.get(key, EmbeddedVariable()), options)
         is_coordinate = tensor.name in embedded.stored_coordinates
         (coordinates if is_coordinate else tensors).append(variable)

@@ -13,7 +13,7 @@ from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import cf
-from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray, get_lazy_data, select_all
+from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray, select_all
 from xr_tensorfmt.datasets.options import EngineKeywords
 
 
@@ -32,12 +32,7 @@ class PreferredChunks(dict[Hashable, int]):
         return dict, (dict(self),)
 
 
-def build_dataset(
-    container: Container,
-    source: Source,
-    keywords: EngineKeywords,
-    variable_type: type[Variable] = Variable,
-) -> Dataset:
+def build_dataset(container: Container, source: Source, keywords: EngineKeywords) -> Dataset:
     """Build a Dataset of lazy, decoded variables."""
     target, dropped = keywords.chunk_target, keywords.dropped
     tensors = {
@@ -53,14 +48,23 @@ def build_dataset(
     if cf.names_coordinates(attrs, tensors) or any(tensor.attrs for tensor in tensors.values()):
         variables, attrs, decoded_coordinates = cf.decode(source.name, variables, attrs, keywords)
         coordinates |= decoded_coordinates
-    if variable_type is not Variable:
-        variables = {
-            name: variable_type(var.dims, get_lazy_data(var), var.attrs, var.encoding)
-            for name, var in variables.items()
-        }
     ds = _assemble(source.name, variables, coordinates, attrs)
-    ds.encoding = dict(container.encoding)
+    # Variables that replace others have no encoding of their own.
+    file_dims = {tensor.name: tensor.dims for tensor in tensors.values() if len(tensor.dims) > 1}
+    info = {**container.encoding.get("tensorfmt", {}), "dims": file_dims}
+    ds.encoding = {**container.encoding, "tensorfmt": info}
     return ds
+
+
+def get_file_dims(
+    name: str, variable: Variable, dataset_encoding: Mapping[str, Any]
+) -> tuple[Hashable, ...]:
+    """Return the dims that a variable, or the one it has replaced, had in an opened file."""
+    info = variable.encoding.get("tensorfmt", {})
+    dims = info.get("dims")
+    if dims is None:
+        dims = dataset_encoding.get("tensorfmt", {}).get("dims", {}).get(name, ())
+    return tuple(dims)
 
 
 def _align_chunks(variables: Mapping[str, Variable], coordinates: set[Any]) -> None:
@@ -101,6 +105,8 @@ def _build_variable(tensor: Tensor, source: Source, target: int) -> Variable:
     array = TensorArray(tensor.source or source, tensor.layout)
     # The netCDF engines of xarray call it `original_shape`, too.
     encoding = {"dtype": array.dtype, **tensor.encoding, "original_shape": array.shape}
+    if "tensorfmt" in encoding:
+        encoding["tensorfmt"] = {**encoding["tensorfmt"], "dims": tensor.dims}
     chunk = _limit_chunk(tensor.layout, target)
     if count_chunks(array.shape, chunk) > 1:
         encoding["preferred_chunks"] = PreferredChunks(zip(tensor.dims, chunk, strict=True))

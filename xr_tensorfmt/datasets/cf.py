@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from xarray import Variable, conventions
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
@@ -66,12 +67,26 @@ def _normalize(attribute: str, value: Any, dtype: np.dtype[Any]) -> Any:
         array = np.asarray(value)
     except ValueError:  # a list of lists
         return None
-    is_valid = array.dtype.kind in _NUMBERS and (is_number or attribute in _FILL_VALUES)
-    if not is_valid or dtype.kind in "SUOT" or not array.size:
+    if array.dtype.kind not in _NUMBERS or not is_number or not array.size:
+        return None
+    if not (_is_in_range(array, dtype) if attribute in _FILL_VALUES else np.isfinite(array).all()):
+        return None
+    if attribute == "scale_factor" and not array.all():
         return None
     if array.size > 1:
         return array.ravel() if attribute in _FILL_VALUES else None
     return array.ravel()[0] if np.ndim(value) or isinstance(value, np.ndarray) else value
+
+
+def _is_in_range(fill_values: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Return whether integers of a dtype, with or without a sign, can have fill values."""
+    if dtype.kind not in "iu":
+        return True
+    bits = np.iinfo(dtype).bits
+    return all(
+        float(value).is_integer() and -(2 ** (bits - 1)) <= int(value) < 2**bits
+        for value in fill_values.flat
+    )
 
 
 def decode(
@@ -132,6 +147,8 @@ def _normalize_all(attrs: Mapping[Any, Any], dtype: np.dtype[Any]) -> dict[Any, 
         name: _normalize(name, value, dtype) if name in _ATTRIBUTES else value
         for name, value in attrs.items()
     }
+    if normalized.get("calendar", "") is None:
+        normalized["units"] = None  # times of an unknown calendar
     return {k: v for k, v in normalized.items() if v is not None or k not in _ATTRIBUTES}
 
 
@@ -167,8 +184,10 @@ def _is_requested(attribute: str, value: Any, name: str, keywords: EngineKeyword
         return keywords.decode_coords == "all"
     if attribute == "coordinates":
         return bool(keywords.decode_coords)
-    if attribute in ("dtype", "calendar"):
-        return False  # each has meaning with one value or one other attribute only
+    if attribute == "calendar":
+        return bool(keywords.decode_times)
+    if attribute == "dtype":
+        return False  # only "bool" has a meaning
     is_on = keywords.mask_and_scale
     return bool(is_on.get(name, True) if isinstance(is_on, Mapping) else is_on)
 
@@ -220,13 +239,14 @@ def _prepare_encoding(name: str, variable: Variable) -> Variable:
             encoding[key] = _view_as(encoding[key], dtype)
     if "missing_value" in encoding and "_FillValue" in encoding:
         encoding["missing_value"] = encoding["_FillValue"]  # NaN becomes the latter
-    if "_FillValue" not in variable.attrs:
+    attrs = _normalize_all(variable.attrs, _get_number_dtype(variable))
+    if "_FillValue" not in attrs:
         encoding.setdefault("_FillValue", None)  # xarray adds NaN otherwise
     copied = _load_small(variable).copy(deep=False)
     is_short = copied.dtype.kind in "iu" or copied.dtype == np.float16
     if is_short and any(key in encoding for key in _SCALES):
         copied = copied.astype(np.float64)  # xarray leaves the dtype if there is a _FillValue
-    copied.attrs = _normalize_all(variable.attrs, _get_number_dtype(variable))
+    copied.attrs = attrs
     copied.encoding = encoding
     return copied
 
@@ -240,10 +260,9 @@ def _normalize_encoding(name: str, variable: Variable) -> dict[str, Any]:
     """Return the entries of an encoding that have values. Raise ValueError if one is invalid."""
     encoding = {key: value for key, value in variable.encoding.items() if value is not None}
     for key in (_USED - {"units"}) & encoding.keys():
-        value = _normalize(key, encoding[key], _get_number_dtype(variable))
-        is_scale = key in _SCALES and value is not None
-        is_invalid = is_scale and not (np.isfinite(value) and (value or key == "add_offset"))
-        if is_invalid or (value is None and variable.dtype.kind in f"{_NUMBERS}mM"):
+        dtype = find_dtype(encoding) if key in _FILL_VALUES else None
+        value = _normalize(key, encoding[key], dtype or _get_number_dtype(variable))
+        if value is None and variable.dtype.kind in f"{_NUMBERS}mM":
             raise ValueError(
                 f"the encoding of {name!r} has {key}={shorten(repr(encoding[key]))}, which CF does "
                 f"not define for {variable.dtype}; change or remove it"

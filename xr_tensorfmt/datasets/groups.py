@@ -149,8 +149,8 @@ def _find_owner(tensor: Tensor, prefixes: Collection[str], separator: str) -> st
     return next(prefix for prefix in parents if prefix in prefixes)
 
 
-def split_groups(container: Container, separator: str, *, is_tree: bool) -> dict[str, Container]:
-    """Return all groups by path, with the coordinates of their parents unless it is a tree."""
+def split_groups(container: Container, separator: str) -> dict[str, Container]:
+    """Return all groups by path, without the coordinates of their parents."""
     for tensor in container.tensors:
         if tensor.name.count(separator) >= MAX_GROUP_LEVELS:
             raise ValueError(
@@ -181,13 +181,8 @@ def split_groups(container: Container, separator: str, *, is_tree: bool) -> dict
             is_group = f"{tensor.name}{separator}" in prefixes
             name = quote(tensor.name[len(prefix) :]) + (GROUP_NAME_MARK if is_group else "")
             own_tensors.append(scope.rename(tensor, name))
-        inherited = [
-            scope.rename_coordinate(coordinate)
-            for parent in ([] if is_tree else reversed(parents))
-            for coordinate in members[parent][1]
-        ]
         path = "/" + "/".join(map(quote, prefix.split(separator)[:-1]))
-        nodes[path] = _build_node(tuple(own_tensors), own_coordinates, inherited, container, prefix)
+        nodes[path] = _build_node(tuple(own_tensors), own_coordinates, (), container, prefix)
     return nodes
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from xarray import Variable
+from xarray import Dataset, Variable
 from xarray.backends import BackendArray
 from xarray.core.indexing import (
     BasicIndexer,
@@ -112,10 +112,10 @@ class LazyTensor(LazilyIndexedArray):
         return LazyTensor(array, type(self.key)(tuple(self.key.tuple[axis] for axis in axes)))
 
 
-class FileVariable(Variable):
+class _NamedVariable(Variable):
     """A Variable that adds the version of the file and the layout to the names of its dask arrays.
 
-    See docs/reference/xarray_problems.md.
+    When it is loaded, it becomes a Variable. See docs/reference/xarray_problems.md.
     """
 
     __slots__ = ()
@@ -133,9 +133,23 @@ class FileVariable(Variable):
         chunked = super().chunk(chunks, *args, **keywords)
         return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding, fastpath=True)
 
-    def to_base_variable(self) -> FileVariable:
-        """Return a copy of this type, because `xarray.Coordinates` calls this method."""
-        return self.copy(deep=False)
+    def load(self, **keywords: Any) -> Self:
+        """Load the values, and become a Variable."""
+        super().load(**keywords)
+        self.__class__ = Variable  # type: ignore[assignment]
+        return self
+
+    async def load_async(self, **keywords: Any) -> Self:
+        """Load the values, and become a Variable."""
+        await super().load_async(**keywords)
+        self.__class__ = Variable  # type: ignore[assignment]
+        return self
+
+
+def add_versions_to_names(ds: Dataset) -> None:
+    """Add the version of the file and the layout to the names of arrays that xarray chunks."""
+    for variable in ds.variables.values():
+        variable.__class__ = _NamedVariable  # which has no attributes of its own
 
 
 def get_lazy_data(variable: Variable) -> Any:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 from dask.base import is_dask_collection
 from xarray import DataArray, Dataset, IndexVariable, Variable, apply_ufunc
+from xarray.indexes import PandasMultiIndex
 
 from xr_tensorfmt.core.elements import Element, Plain, get_dtype_name, get_stored_name
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.datasets import cf
+from xr_tensorfmt.datasets.building import get_file_dims
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
 from xr_tensorfmt.errors import (
     TensorFormatWarning,
@@ -98,6 +100,8 @@ class CheckedInput:
         Name of the file in its directory.
     is_encoded : bool
         Whether `encode` was called.
+    file_dims : mapping of str to tuple
+        The dims of variables in the file from which they, or replaced variables, were opened.
     """
 
     path: str
@@ -109,6 +113,23 @@ class CheckedInput:
     drop: frozenset[str]
     file_name: str = ""
     is_encoded: bool = False
+    file_dims: Mapping[str, tuple[Hashable, ...]] = field(default_factory=dict)
+
+    def warn_of_order(self, name: str, dims: Sequence[Hashable]) -> None:
+        """Warn if dims are in another order than in the file from which a variable was opened.
+
+        Only for formats whose readers identify dimensions by their position.
+        """
+        before = [dim for dim in self.file_dims.get(name, ()) if dim in dims]
+        if [dim for dim in dims if dim in before] != before:
+            order = ", ".join(map(repr, [*before, *(dim for dim in dims if dim not in before)]))
+            warnings.warn(
+                f"{self.path}: the dims {tuple(dims)} of {name!r} are in another order than in the "
+                f"opened file; write ds[{name!r}].transpose({order}) for programs that expect its "
+                "order, or call drop_encoding()",
+                TensorFormatWarning,
+                stacklevel=find_stack_level(),
+            )
 
     def encode(self, dtypes: Collection[str]) -> CheckedInput:
         """Encode values and attributes by CF, as one of the dtypes of a format with attributes."""
@@ -139,6 +160,7 @@ class CheckedInput:
             raise ValueError(
                 f"{self.path}: {name!r} must have {len(dims)} dimensions, not {variable.ndim}"
             )
+        self.warn_of_order(name, variable.dims)
         losses: list[tuple[DroppablePart, str, str]] = []
         if name != OpenOptions.name:
             losses.append(("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}"))
@@ -279,8 +301,8 @@ def check_input(
     variables, coordinates = dict(dataset.variables), set(dataset.coords)
     _check_names(path, (*variables, *dataset.dims))
     for name, index in dataset.xindexes.items():
-        if len(index.create_variables()) > 1:
-            raise ValueError(
+        if isinstance(index, PandasMultiIndex):
+            raise ValueError(  # noqa: TRY004  # the type of the Dataset is right
                 f"{path}: {name!r} belongs to a MultiIndex, which no format supports; "
                 f"call reset_index({name!r}) first"
             )
@@ -292,7 +314,22 @@ def check_input(
         for name, variable in variables.items()
     }
     coords = {name: plain.pop(name) for name in list(plain) if name in coordinates}
-    return CheckedInput(path, format, plain, coords, dataset.attrs, resolved, dropped, file_name)
+    file_dims = {
+        str(name): get_file_dims(str(name), variable, dataset.encoding)
+        for name, variable in variables.items()
+        if variable.ndim > 1
+    }
+    return CheckedInput(
+        path,
+        format,
+        plain,
+        coords,
+        dataset.attrs,
+        resolved,
+        dropped,
+        file_name,
+        file_dims=file_dims,
+    )
 
 
 def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variable:

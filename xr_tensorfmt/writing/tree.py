@@ -11,6 +11,7 @@ from xarray import Coordinates, Dataset, DataTree, Variable
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.layout import InMemory
+from xr_tensorfmt.datasets.building import get_file_dims
 from xr_tensorfmt.datasets.groups import GROUP_NAME_MARK, split_groups, unquote
 
 _NO_VALUES = InMemory(np.zeros(()))
@@ -83,6 +84,9 @@ def collect_members(tree: DataTree, separator: str) -> Iterator[TreeMember]:
             is_coordinate = name in dataset.coords
             renamed = variable.to_base_variable()
             renamed.dims = tuple(dims[path][dim] for dim in variable.dims)
+            file_dims = get_file_dims(str(name), variable, dataset.encoding)
+            info = {"dims": tuple(dims[path].get(dim, dim) for dim in file_dims)}
+            renamed.encoding["tensorfmt"] = {**variable.encoding.get("tensorfmt", {}), **info}
             key = f"{start}{_convert_name(str(name))}"
             yield TreeMember(path, str(name), is_coordinate, variable.dims, key, renamed)
 
@@ -110,7 +114,7 @@ def _check(path: str, tree: DataTree, members: list[TreeMember], separator: str)
         tensor = Tensor(member.key, dims, _NO_VALUES, {"key": member.key})
         tensors[member.is_coordinate].append(tensor)
     container = Container(tuple(tensors[False]), tuple(tensors[True]))
-    nodes = split_groups(container, separator, is_tree=True)
+    nodes = split_groups(container, separator)
     opened = {
         tensor.attrs["key"]: (group, tensor.name, tensor.dims)
         for group, node in nodes.items()

@@ -69,6 +69,8 @@ def plan(
     if seed is not None and not (is_integer and 0 <= seed < 2**64):
         raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
     checked = checked.encode(ELEMENTS)
+    name, variable = checked.single_variable
+    checked.warn_of_order(name, variable.dims)
     types, conversion = _choose_types(checked, matrix_type)
     return [_plan_matrix(checked, conversion, matrix_type, seed) for matrix_type in types]
 

@@ -1,0 +1,143 @@
+"""What is written decodes to what was given, with attributes of any type."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xr_tensorfmt import TensorFormatWarning, to_file
+
+SUFFIXES = ["mag", "safetensors", "safetensors.index.json", "tens", "pycauset"]
+NAMES = [
+    "_FillValue", "missing_value", "_Unsigned", "add_offset", "bounds", "calendar", "cell_measures",
+    "coordinates", "dtype", "geometry", "grid_mapping", "note", "scale_factor", "units",
+]  # fmt: skip
+SCALARS = st.one_of(
+    st.integers(-3, 3), st.sampled_from([0.5, -2.0, 10**400, True, None, "days", "2", "", "bool"])
+)
+ANY = st.one_of(
+    SCALARS,
+    st.lists(SCALARS, max_size=3),
+    st.dictionaries(st.sampled_from("ab"), SCALARS, max_size=2),
+    st.sampled_from([np.array([0.5]), np.float32(2), np.array(2), np.arange(2), np.array(["a"])]),
+)
+TIMES = np.array(["2000-01-01", "2000-01-03", "NaT"], "M8[ns]")
+ENCODED: dict[str, tuple[Any, dict[str, Any]]] = {
+    "packed": ([2.0, 3.0, 5.0], {"scale_factor": 0.5, "add_offset": 1.0, "dtype": "int16"}),
+    "packed by a list": ([2.0, 3.0, 5.0], {"scale_factor": [0.5], "dtype": "int16"}),
+    "filled": ([2.0, np.nan, 5.0], {"_FillValue": -1, "dtype": "int16"}),
+    "filled by an array": ([2.0, np.nan, 5.0], {"_FillValue": np.array([-1]), "dtype": "int16"}),
+    "several fills": ([2.0, np.nan, 5.0], {"missing_value": [-1, -2], "dtype": "int16"}),
+    "two fills": ([2.0, np.nan], {"missing_value": -2, "_FillValue": -1, "dtype": "int16"}),
+    "unsigned": ([2.0, np.nan, 200.0], {"_FillValue": -1, "dtype": "int8", "_Unsigned": "true"}),
+    "signed": ([2.0, np.nan, -20.0], {"_FillValue": 255, "dtype": "uint8", "_Unsigned": "false"}),
+    "no sign": ([2.0, np.nan, -20.0], {"_FillValue": -1, "dtype": "int8", "_Unsigned": "false"}),
+    "times": (TIMES, {}),
+    "times in hours": (TIMES, {"units": "hours since 1999-01-01", "dtype": "int64"}),
+    "int32": (np.array([1.0, 2.0]), {"dtype": "int32"}),
+}  # fmt: skip
+
+
+def make_dataset(kind: str, attrs: dict[str, Any]) -> xr.Dataset:
+    values, encoding = ENCODED[kind]
+    return xr.Dataset({"v": ("x", values, attrs, encoding)})
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@given(data=st.data())
+def test_encoded_values_beside_any_attributes_come_back(
+    tmp_path_factory: pytest.TempPathFactory, suffix: str, data: st.DataObject
+) -> None:
+    kind = data.draw(st.sampled_from(list(ENCODED)))
+    # Attributes that a decoder would apply to the values as well.
+    names = sorted({*NAMES, "cell_methods"} - {*ENCODED["packed"][1], "_FillValue", "_Unsigned"})
+    names = [name for name in names if name not in ("missing_value", "units", "calendar")]
+    attrs = data.draw(st.dictionaries(st.sampled_from(names), ANY, max_size=4))
+    ds = make_dataset(kind, attrs)
+    path = tmp_path_factory.mktemp("cf") / f"a.{suffix}"
+    to_file(ds, path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        actual = xr.load_dataset(path, engine="tensorfmt")
+    xr.testing.assert_allclose(actual, ds, rtol=1e-6)
+    kept = actual.v.attrs | actual.v.encoding
+    for name, value in attrs.items():
+        np.testing.assert_equal(simplify(kept[name]), simplify(value))
+
+
+def simplify(value: Any) -> Any:
+    """Return a value without differences of JSON."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+@pytest.mark.property
+@pytest.mark.parametrize("dtype", ["i2", "u1", "f4", "?", "U1"])
+@given(attrs=st.dictionaries(st.sampled_from(NAMES), ANY, max_size=4))
+def test_any_attributes_open_and_are_written_again(
+    tmp_path_factory: pytest.TempPathFactory, dtype: str, attrs: dict[str, Any]
+) -> None:
+    """No attribute prevents opening or is lost, and the opened file can be written again."""
+    values = np.array([1, 0, 1]).astype(dtype)
+    ds = xr.Dataset({"w": ("x", np.ones(3, "f4"))}, {"v": ("x", values, attrs)})
+    path = tmp_path_factory.mktemp("cf") / "a.mag"
+    to_file(ds, path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        stored = xr.load_dataset(path, engine="tensorfmt", decode_cf=False)
+        np.testing.assert_equal(
+            {k: simplify(v) for k, v in stored.v.attrs.items()} | {"dtype": None},
+            {k: simplify(v) for k, v in attrs.items()} | {"dtype": None},
+        )
+        opened = xr.open_dataset(path, engine="tensorfmt")
+        to_file(opened, path.with_name("b.mag"))
+        again = xr.load_dataset(path.with_name("b.mag"), engine="tensorfmt")
+        xr.testing.assert_equal(again, opened.load())
+
+
+@pytest.mark.parametrize("suffix", [*SUFFIXES, "yaml"])
+@pytest.mark.parametrize("attribute", ["units", "scale_factor"])
+def test_messages_about_attributes_name_the_file(
+    tmp_path: Path, suffix: str, attribute: str
+) -> None:
+    value = {"units": "days since x", "scale_factor": 10**400}[attribute]
+    path = tmp_path / f"a.{suffix}"
+    values = np.ones(3, "f8" if suffix == "yaml" else "f4")
+    to_file(xr.Dataset({"v": ("x", values, {attribute: value})}), path)
+    if attribute == "units":
+        with pytest.raises(ValueError, match=rf"a\.{suffix}: .*'days since x'.*decode_cf=False"):
+            xr.open_dataset(path, engine="tensorfmt")
+    else:
+        with pytest.warns(TensorFormatWarning, match=rf"a\.{suffix}: .*scale_factor=1000"):
+            ds = xr.open_dataset(path, engine="tensorfmt")
+        np.testing.assert_array_equal(ds.v, values)
+    assert xr.open_dataset(path, engine="tensorfmt", decode_cf=False).v.attrs[attribute] == value
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [{"scale_factor": "two"}, {"scale_factor": 0}, {"add_offset": [1, 2]}, {"_FillValue": {}}],
+    ids=str,
+)
+def test_encoding_that_could_not_be_decoded_is_refused(
+    tmp_path: Path, encoding: dict[str, Any]
+) -> None:
+    ds = xr.Dataset({"v": ("x", [1.0], {}, {**encoding, "dtype": "int16"})})
+    with pytest.raises(ValueError, match=rf"a\.tens: the encoding of 'v' has {min(encoding)}="):
+        to_file(ds, tmp_path / "a.tens")
+
+
+def test_one_warning_for_many_variables(tmp_path: Path) -> None:
+    attrs = {"scale_factor": "two"}
+    ds = xr.Dataset({f"v{number}": ("x", np.ones(2, "f4"), attrs) for number in range(9)})
+    to_file(ds, tmp_path / "a.mag")
+    with pytest.warns(TensorFormatWarning, match="of 'v2', and 6 others") as caught:
+        xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt")
+    assert len(caught) == 1
