@@ -6,15 +6,15 @@ import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, get_args
 
-import fsspec
+from fsspec.compression import compr
 from tqdm import tqdm
 from xarray import DataArray, Dataset, open_dataset
 
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats.vespa.feeds import (
+    SOURCE_OPTIONS,
     Column,
     Feed,
     Operation,
@@ -35,6 +35,7 @@ from xr_tensorfmt.formats.vespa.json_forms import (
 )
 from xr_tensorfmt.formats.vespa.spec import pack_string
 from xr_tensorfmt.formats.vespa.write import arrange_tensor
+from xr_tensorfmt.sources import find_source, is_url
 from xr_tensorfmt.sources.local import Memory
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
 from xr_tensorfmt.writing.save import Mode, build_target, is_overwriting, locate_target
@@ -52,14 +53,15 @@ def from_json(
     data : dict, list, str, bytes or PathLike
         A tensor as pyvespa and `json.loads` return it, JSON text, or a file with JSON text: cells,
         values or blocks, also as hexadecimal digits, even of another cell type. Or a document with
-        ``fields``, such as a hit of a query. A path is a `pathlib.Path`, because a str is text.
+        ``fields``, such as a hit of a query. A file is a `pathlib.Path` or a URL.
     type : str, optional
         The type of the field or constant, such as ``"tensor<float>(user{},x[3])"``. It is required
         if `data` does not state the type.
     field : str, optional
         The field of a document, which is required, or of a mapping such as ``matchfeatures``.
     **keywords
-        Keywords of `xarray.open_dataset` and of this engine.
+        Keywords of `xarray.open_dataset` and of this engine. `storage_options`, `fs`, `timeout` and
+        `verify_unchanged` are about the file with JSON.
 
     Returns
     -------
@@ -85,9 +87,10 @@ def from_json(
     >>> ds.tensor.values
     array([  -1,    0,   17, -128,   34,   -2], dtype=int8)
     """
-    name = "<Vespa JSON>"
-    if isinstance(data, os.PathLike):
-        name, data = os.fspath(data), Path(data).read_bytes()
+    name, options = "<Vespa JSON>", _take_options(keywords)
+    if isinstance(data, os.PathLike) or is_url(data):
+        source, _ = find_source(data, "read", **options)
+        name, data = source.name, source.read_bytes(0, source.size)
     try:
         header, blocks = parse_tensor(select_field(load_json(data), field), type)
         parts = (part for row, cells in blocks.items() for part in (*map(pack_string, row), cells))
@@ -112,8 +115,10 @@ def from_jsonl(
     Parameters
     ----------
     source : str, PathLike, file object or iterable
-        The path or URL of a feed with one document per line, which may be compressed (``.gz``), a
-        pattern such as ``"feeds/*.jsonl.gz"``, or a list of these; or the lines, or dicts.
+        The path or URL of a feed, which may be compressed (``.gz``), a pattern such as
+        ``"feeds/*.jsonl.gz"``, or a list of these; or the lines, or dicts. A feed has documents,
+        one per line or in a list, or is the response to a visit or to a query. The last put of a
+        document counts, an update changes it, and a remove takes it away.
     type : str or mapping, optional
         As for `from_json`, or a type by field. The default is the type that the first document
         states.
@@ -126,7 +131,7 @@ def from_jsonl(
     progress : bool
         Whether to show a progress bar.
     **keywords
-        As for `from_json`. `storage_options` are those of the feed.
+        As for `from_json`.
 
     Returns
     -------
@@ -137,8 +142,8 @@ def from_jsonl(
     Raises
     ------
     ValueError
-        A document has a tensor of another type, a number that the type cannot represent, or occurs
-        again, a line removes one, or no document has the field.
+        A document has a tensor of another type, or a number that the type cannot represent, no
+        document has the field, or the feed exceeds a limit.
 
     Examples
     --------
@@ -159,12 +164,13 @@ def from_jsonl(
             raise ValueError(f"type= names {name!r}{did_you_mean(name, names)}, which field= omits")
         if stated:
             parse_type(stated)
-    source_name, lines = open_lines(source, keywords.pop("storage_options", None) or {})
+    source_name, lines = open_lines(source, _take_options(keywords))
     columns = {name: Column(types.get(name), dim) for name in names}
-    Feed(source_name, prefix, columns).read(tqdm(lines, unit=" lines") if progress else lines)
+    with tqdm(lines, unit=" lines", disable=not progress) as bar:
+        contents = Feed(source_name, prefix, columns).read(bar)
     if isinstance(field, str):
-        return _open(columns[field].build(), source_name, **keywords)
-    parts = [_open(columns[x].build(), source_name, name=x, **keywords) for x in names]
+        return _open(contents[field], source_name, **keywords)
+    parts = [_open(contents[name], source_name, name=name, **keywords) for name in names]
     return merge_fields(parts)
 
 
@@ -205,6 +211,11 @@ def from_hex(data: str, **keywords: Any) -> Dataset:
             f"data={stripped[:40]!r} is not a string of hexadecimal digits, two per byte ({error})"
         ) from error
     return _open(content, "<hexadecimal digits>", **keywords)
+
+
+def _take_options(keywords: dict[str, Any]) -> dict[str, Any]:
+    """Remove the keywords about the file of the JSON, and return them."""
+    return {name: keywords.pop(name) for name in SOURCE_OPTIONS if name in keywords}
 
 
 def _open(content: bytes, source_name: str, **keywords: Any) -> Dataset:
@@ -327,7 +338,7 @@ def to_jsonl(
     if operation not in get_args(Operation):
         raise ValueError(f"operation={operation!r} is neither 'put' nor 'update'")
     location = locate_target(path, storage_options, None)
-    compression = infer_codec(location.name)
+    codec = infer_codec(location.file_name)
     checked = check_input(data, location.name, "Vespa", encoding, drop)
     tensors = arrange_fields(checked, field, dim)
     for name, tensor in tensors.items():
@@ -342,7 +353,7 @@ def to_jsonl(
     file = build_target(location, 0, overwrite=is_overwriting(mode))
     file.create()
     try:
-        with fsspec.open(file.path, "wb", compression=compression) as lines:
+        with open(file.path, "wb") as raw, compr[codec](raw, mode="w") as lines:
             lines.writelines(format_feed(tensors, dim, prefix, form, operation, progress))
         file.complete(())
         file.publish()

@@ -392,7 +392,7 @@ def test_labels_of_unequal_length_are_fetched_once(
     http: HttpStore, monkeypatch: pytest.MonkeyPatch, mapped: list[str], sparse: str
 ) -> None:
     # Several windows, without losing labels at their bounds.
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.scan.WINDOW_BYTES", 1 << 16)
+    monkeypatch.setattr("xr_tensorfmt.formats.vespa.spec.WINDOW_BYTES", 1 << 16)
     addresses = [(f"label {i**3} {i % 7 * 'long '}", "") for i in range(4_000)]
     values = np.arange(4_000 * 5.0, dtype="f4").reshape(4_000, 5)
     rows = [address[: len(mapped)] for address in addresses]

@@ -28,7 +28,7 @@ from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.layout import Dense, Transposed
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.formats.vespa.scan import Window
+from xr_tensorfmt.formats.vespa.spec import Window
 from xr_tensorfmt.sources.local import LocalFile, Memory
 from xr_tensorfmt.writing.blocks import divide_variables, plan_tasks
 from xr_tensorfmt.writing.conversion import Conversion

@@ -25,11 +25,10 @@ from xr_tensorfmt.core.reading import locate
 from xr_tensorfmt.core.reading import read as read_selected
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.formats.vespa import scan
+from xr_tensorfmt.formats.vespa import spec
 from xr_tensorfmt.formats.vespa.layouts import OuterProduct
 from xr_tensorfmt.formats.vespa.read import read
-from xr_tensorfmt.formats.vespa.scan import find_blocks, scan_window
-from xr_tensorfmt.formats.vespa.spec import VespaHeader
+from xr_tensorfmt.formats.vespa.spec import VespaHeader, find_blocks, scan_window
 from xr_tensorfmt.sources.local import Memory
 
 COUNT = 20_000
@@ -72,7 +71,7 @@ def make_file(label: Callable, cells: Callable, labels: int, size: int) -> tuple
 @pytest.mark.parametrize("label", LABELS)
 @pytest.mark.parametrize(("labels", "size"), [(1, 4), (1, 64), (2, 17), (3, 1)])
 def test_scan_finds_every_block(monkeypatch, label, cells, labels, size) -> None:
-    monkeypatch.setattr(scan, "LOCAL_WINDOW_BYTES", 300_000)
+    monkeypatch.setattr(spec, "LOCAL_WINDOW_BYTES", 300_000)
     content, edges = make_file(LABELS[label], CELLS[cells], labels, size)
     windows = list(find_blocks(Memory(b"head" + content), make_header(labels, size, stop=4)))
     offsets = np.concatenate([window.offsets for window, _ in windows])
@@ -81,7 +80,7 @@ def test_scan_finds_every_block(monkeypatch, label, cells, labels, size) -> None
 
 
 def test_labels_longer_than_window_and_blocks_too_large_for_one(monkeypatch) -> None:
-    monkeypatch.setattr(scan, "LOCAL_WINDOW_BYTES", 100)
+    monkeypatch.setattr(spec, "LOCAL_WINDOW_BYTES", 100)
     labels = [("a" * 5000, "b"), ("c", "d" * 300), ("", "")]
     values = vf.make_values("int8", (3, 70000))
     content = vf.make_tensor("int8", ["k", "l"], {"x": 70000}, labels, values)

@@ -612,7 +612,7 @@ def test_error_of_strings_along_another_dimension_has_a_hint(
     check_refused(other, directory, r"the coordinate 'city'; call drop_vars\('city'\)")
 
 
-@pytest.mark.parametrize("type_", ["tensor<float>(user{},x[3])", "mine"])
+@pytest.mark.parametrize("type_", ["tensor<float>(user{},x[3])", "double"])
 def test_type_attribute_is_updated(directory, type_) -> None:
     ds = make_users().isel(x=slice(2))
     ds.tensor.attrs["vespa_type"] = type_
@@ -681,9 +681,19 @@ def test_dims_that_vespa_or_we_could_not_read_raise(directory) -> None:
     check_refused(huge, directory, r"is too large to address; write a part", encoding=wider)
 
 
-def test_names_that_would_be_same_raise(directory) -> None:
-    ds = xr.Dataset({"tensor": (("x_", "x__"), np.zeros((1, 1)), {"vespa_type": "tensor(x[1])"})})
-    check_refused(ds, directory, "refuses the name 'x' of a dimension; rename it to a unique one")
+@pytest.mark.parametrize("type_", ["mine", 3, "tensor(x[])"])
+def test_attribute_of_user_with_name_of_type_is_refused(directory, type_) -> None:
+    ds = make_users().drop_attrs()
+    ds.tensor.attrs["vespa_type"] = type_
+    check_refused(ds, directory, "the attribute 'vespa_type' of ds.'tensor'.; delete it")
+
+
+def test_underscores_of_a_user_are_kept(directory) -> None:
+    """Only names that the reader had to change lose their underscores."""
+    ds = vespa.from_json([[1, 2]], "tensor(x[1],y[2])")
+    for names in ({"x": "x_"}, {"x": "y_"}, {"x": "y__", "y": "x_"}):
+        write_file(ds.rename(names), directory)
+        assert {*open_file(directory).tensor.dims} == {*ds.rename(names).tensor.dims}
 
 
 def test_repeated_labels_raise(directory) -> None:

@@ -1,68 +1,86 @@
-"""Read and write feeds: documents with tensors, one per line."""
+"""Read and write feeds: JSON documents with tensors, usually one per line."""
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import warnings
-from binascii import unhexlify
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from errno import EISDIR, ENOENT
-from glob import has_magic
 from io import BufferedReader
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
-from fsspec.core import OpenFile, url_to_fs
+import orjson
+from fsspec.compression import compr
 from fsspec.utils import infer_compression
 from tqdm import tqdm
 from xarray import AlignmentError, Dataset, MergeError, merge
 
-from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level, redact
+from xr_tensorfmt.core.header import MAX_VALUES
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.errors import (
+    TensorFormatError,
+    TensorFormatWarning,
+    did_you_mean,
+    find_stack_level,
+    redact,
+)
 from xr_tensorfmt.formats.vespa.json_forms import (
+    MARGIN,
     Form,
     format_json,
     format_tensors,
     format_type,
     get_assigned,
-    parse_json,
     parse_tensor,
+    show,
 )
 from xr_tensorfmt.formats.vespa.spec import BLOCK, VespaHeader, pack_string
 from xr_tensorfmt.formats.vespa.write import Arranged, arrange_tensor
+from xr_tensorfmt.sources import find_matches, find_source, get_path, open_stream
 from xr_tensorfmt.writing.checked_input import CheckedInput
+
+MAX_LINE_BYTES = 64 << 20
+"""Limit on the bytes of a line, and of a document that extends over several lines."""
+
+MAX_EXPANSION = 1000
+"""Limit on the size of a decompressed feed, relative to its compressed size."""
 
 BATCH_DOCUMENTS = 1024
 """Number of documents that are written at a time."""
 
 LINES = 64
-"""Number of lines that are parsed or joined at a time."""
+"""Number of lines that are joined at a time."""
 
-_BUFFER_BYTES = 1 << 20
+SOURCE_OPTIONS = ("storage_options", "fs", "timeout", "verify_unchanged")
+"""The keywords about the files of feeds."""
 
 FEED = "<Vespa feed>"
 """Name of a feed without a path."""
 
-# White space and a byte order mark.
-_MARGIN = "\ufeff \t\r\n"
-
-# Errors of lines that do not match a pattern.
-_DIFFERENT = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
-
-# Replaces digits.
-_CUT = b"-"
-
+_BYTES_MARGIN = MARGIN.encode()
 _GZIP = b"\x1f\x8b"
+
+# Strings, which may be incomplete, and the marks of objects.
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*+["\\]?|[{}]', re.DOTALL)
+
+# Ids of parts of the response to a query. They contain hits.
+_GROUPS = ("toplevel", "group:", "grouplist:", "hitlist:")
 
 Operation = Literal["put", "update"]
 
 Line = tuple[str, int, Any]
 """The name of a feed, and the number and the content of a line."""
+
+Blocks = list[bytes]
+"""For each block of a document, the packed labels before the id, and the bytes after the id."""
 
 
 def list_fields(field: str | Sequence[str]) -> list[str]:
@@ -98,57 +116,72 @@ def merge_fields(parts: Sequence[Dataset]) -> Dataset:
 
 def open_lines(source: Any, options: Mapping[str, Any]) -> tuple[str, Iterator[Line]]:
     """Return the name of a source, and the lines of its feeds. A source may be paths or lines."""
-    start = source.lstrip(_MARGIN + "[")[:2] if isinstance(source, str) else ""
+    start = source.lstrip(MARGIN + "[")[:2] if isinstance(source, str) else ""
     if isinstance(source, bytes) or start in ('{"', "{ ", "{\n"):
         raise ValueError("source= is the text of a feed; pass text.splitlines(), or a path")
     if isinstance(source, str | os.PathLike):
-        return redact(os.fspath(source)), _read_files([source], options)
-    items = iter([source] if isinstance(source, Mapping) else source)
+        return redact(get_path(source)), _read_files([source], options)
+    lines = [source] if isinstance(source, Mapping) else source
+    items = _read_lines(source) if hasattr(source, "readline") else iter(lines)
     first = next(items, "")
     items, are_paths = chain([first], items), isinstance(first, os.PathLike)
     if isinstance(first, str) and isinstance(source, list | tuple):
-        are_paths = first.strip(_MARGIN)[:1] not in ("", "[", "]", "{")
-    if are_paths:
-        return FEED, _read_files(items, options)
-    return FEED, ((FEED, number, line) for number, line in enumerate(items, 1))
+        are_paths = first.strip(MARGIN)[:1] not in ("", "[", "]", "{")
+    return FEED, _read_files(items, options) if are_paths else _number_lines(FEED, items)
+
+
+def _number_lines(name: str, lines: Iterable[Any]) -> Iterator[Line]:
+    return ((name, number, line) for number, line in enumerate(lines, 1))
+
+
+def _read_lines(file: Any) -> Iterator[Any]:
+    """Yield the lines of a file. A line that is too long is cut."""
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        yield line
 
 
 def _read_files(paths: Iterable[Any], options: Mapping[str, Any]) -> Iterator[Line]:
     """Yield the lines of files, whose names may be patterns."""
-    for path in map(str, paths):
-        for opened in _find_files(path, options):
-            name = redact(opened.full_name.removeprefix("file://") if has_magic(path) else path)
-            number = 0
+    for path in paths:
+        matches = find_matches(path, options.get("storage_options"), options.get("fs"))
+        if not matches:
+            raise FileNotFoundError(ENOENT, "no feed matches this pattern", redact(get_path(path)))
+        for match in matches:
             try:
-                with opened as file, BufferedReader(file, _BUFFER_BYTES) as lines:
-                    for number, line in enumerate(lines, 1):
-                        yield name, number, line
-            except FileNotFoundError:
-                raise FileNotFoundError(ENOENT, "no such feed", name) from None
-            except Exception as error:
-                if opened.compression is None or getattr(error, "errno", None) is not None:
-                    raise
-                reason = f"the decompression fails after line {number} ({error})"
-                hint = "fetch the file again"
-                if opened.fs.head(opened.path, 99).lstrip()[:1] in (b"{", b"["):
-                    reason = f"it is not compressed by {opened.compression}"
-                    hint = f"omit {Path(opened.path).suffix}"
-                raise ValueError(f"{name}: {reason}; {hint}") from error
+                source, _ = find_source(match, "read", **options)
+            except IsADirectoryError:
+                name = redact(get_path(path))
+                hint = f"it is a directory, expected a pattern such as '{name}/*.jsonl'"
+                raise IsADirectoryError(EISDIR, hint, name) from None
+            codec = infer_codec(source.file_name)
+            with open_stream(source) as file:
+                lines = _decompress(source, file, codec) if codec else _read_lines(file)
+                yield from _number_lines(source.name, lines)
 
 
-def _find_files(path: str, options: Mapping[str, Any]) -> list[OpenFile]:
-    """Return the file with this name, or the files that match a pattern."""
-    fs, name = url_to_fs(path, **options)
-    names = [name]
-    # A URL may have a query.
-    if has_magic(name.partition("?")[0] if "://" in name else name) and not fs.exists(name):
-        names = [match for match in sorted(fs.glob(name)) if not fs.isdir(match)]
-        if not names:
-            raise FileNotFoundError(ENOENT, "no feed matches this pattern", redact(path))
-    elif os.path.isdir(path):
-        hint = f"it is a directory, expected a pattern such as '{path}/*.jsonl'"
-        raise IsADirectoryError(EISDIR, hint, path)
-    return [OpenFile(fs, name, compression=infer_codec(name)) for name in names]
+def _decompress(source: Source, compressed: BinaryIO, codec: str) -> Iterator[bytes]:
+    """Yield the lines of a compressed feed."""
+    number, remaining = 0, max(MAX_LINE_BYTES, MAX_EXPANSION * source.size)
+    problem = f"it is more than {MAX_EXPANSION} times larger when decompressed"
+    hint = "decompress it first if you trust it"
+    try:
+        with compr[codec](compressed, mode="rb") as file, BufferedReader(file) as lines:
+            for line in _read_lines(lines):
+                number, remaining = number + 1, remaining - len(line)
+                if remaining < 0:
+                    break
+                yield line
+            else:
+                return
+    except Exception as error:
+        if getattr(error, "errno", None) is not None or isinstance(error, TensorFormatError):
+            raise  # an error of the source
+        problem = f"the decompression fails after line {number} ({error})"
+        hint = "fetch the file again"
+        if source.read_bytes(0, min(99, source.size)).lstrip()[:1] in (b"{", b"["):
+            problem = f"it is not compressed by {codec}"
+            hint = f"omit {Path(source.file_name).suffix}"
+    raise ValueError(f"{source.name}: {problem}; {hint}")
 
 
 def infer_codec(name: str) -> str | None:
@@ -156,39 +189,115 @@ def infer_codec(name: str) -> str | None:
     codec: str | None = infer_compression(name)
     if not codec and name.lower().endswith((".zst", ".lz4", ".xz", ".lzma", ".z", ".br")):
         hint = "install zstandard for .zst or lz4 for .lz4, or use .gz"
-        raise ValueError(f"{redact(name)}: no codec for {Path(name).suffix!r} is installed; {hint}")
+        raise ValueError(f"{name}: no codec for {Path(name).suffix!r} is installed; {hint}")
     return codec
 
 
-def _parse_line(line: Any) -> list[Any]:
-    """Return the documents in a line of a feed, which may be a part of a list."""
-    if isinstance(line, bytes) and line.startswith(_GZIP):
+class _NotJSONError(ValueError):
+    """Text that is not one JSON value."""
+
+
+def _load_document(text: bytes | bytearray) -> Any:
+    """Parse the text of one or several documents. Limit the memory of its values."""
+    is_long = len(text) > MAX_LINE_BYTES
+    if is_long or (len(text) > MAX_VALUES and sum(map(text.count, b",[{")) > MAX_VALUES):
+        raise ValueError(
+            f"it has more than {MAX_LINE_BYTES} bytes or {MAX_VALUES} values, the limits of a "
+            "line and of a document; write one document per line (`jq -c .[]` divides a list)"
+        )
+    if text.startswith(_GZIP):
         raise ValueError("it is compressed by gzip; pass a path that ends in .gz, or gzip.open()")
-    text = line.decode() if isinstance(line, bytes) else line
-    if not isinstance(text, str):
-        return _list_documents(text)
-    text = text.strip(_MARGIN)
-    if text.startswith("[") and not text.endswith("]"):
-        text = text[1:]
-    if text in ("", "]"):
-        return []
-    hint = "write a document per line (`jq -c .[]`), or call vespa.from_jsonl(json.load(file))"
-    return _list_documents(parse_json(text, ("", ",", "]"), hint))
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        start = show(text[:1000].decode(errors="replace"))
+        raise _NotJSONError(f"{start} is not JSON: {error}; write a document per line") from None
 
 
-def _list_documents(value: Any) -> list[Any]:
-    """Return the documents in a list, in the response to a visit or to a query, or the one."""
-    if not isinstance(value, dict) or "fields" in value:
-        return value if isinstance(value, list) else [value]
-    root = value.get("root")
-    documents = root.get("children") if isinstance(root, dict) else value.get("documents")
-    return documents if isinstance(documents, list) else [value]
+@dataclass
+class _Parser:
+    """Parses documents. A document may extend over several lines, and a line may have several."""
+
+    # The line where the last document begins.
+    begin: int = 0
+    # The first lines of a document, and the number of its objects that are not complete.
+    text: bytearray = dataclass_field(default_factory=bytearray)
+    depth: int = 0
+
+    def finish(self) -> None:
+        """Raise an error if the last document is not complete."""
+        if self.text:
+            _load_document(self.text.strip())
+
+    def parse(self, number: int, line: Any) -> Iterator[Any]:
+        """Yield the values that a line completes."""
+        if not isinstance(line, str | bytes):
+            self.begin = number
+            yield line
+            return
+        line = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
+        line = line.strip(_BYTES_MARGIN)
+        if not line:
+            return
+        if not self.depth:
+            self.begin = number
+            with suppress(_NotJSONError):
+                yield _load_document(line.removesuffix(b","))
+                return
+        yield from map(_load_document, self._split(number, line))
+
+    def _split(self, number: int, line: bytes) -> Iterator[bytes | bytearray]:
+        """Yield the texts of the objects that a line completes, and keep the rest."""
+        start = stop = 0
+        for token in _TOKENS.finditer(line):
+            if token[0] == b"{":
+                if not self.depth:
+                    start = token.start()
+                    _check_separators(line[stop:start], line)
+                    self.begin = number
+                self.depth += 1
+            elif token[0] == b"}" and self.depth:
+                self.depth -= 1
+                if not self.depth:
+                    stop = token.end()
+                    yield self.text + line[start:stop]
+                    self.text.clear()
+        if self.depth:
+            self.text += line[start:] + b"\n"
+            if len(self.text) > MAX_LINE_BYTES:
+                self.finish()
+        else:
+            _check_separators(line[stop:], line)
+
+
+def _check_separators(text: bytes, line: bytes) -> None:
+    """Raise an error unless only commas and the marks of lists separate objects."""
+    if text.strip(_BYTES_MARGIN + b",[]"):
+        _load_document(line)
+
+
+def find_documents(value: Any) -> Iterator[Any]:
+    """Yield the documents of a list, of the response to a visit, or of the hits of a query."""
+    remaining = [value]
+    while remaining:
+        value = remaining.pop()
+        if isinstance(value, list):
+            remaining += reversed(value)
+        elif not isinstance(value, dict):
+            yield value
+        elif isinstance(value.get("root"), dict):
+            remaining.append(value["root"])
+        elif isinstance(parts := value.get("children", value.get("documents")), list):
+            remaining.append(parts)
+        elif value and not str(value.get("id")).startswith(_GROUPS):
+            yield value
 
 
 def _find_id(document: Mapping[str, Any]) -> Any:
-    """Return the id of a document with fields. The hit of a query may have one of its own."""
-    id_ = document.get("put") or document.get("update")
-    return id_ or document["fields"].get("documentid") or document.get("id")
+    """Return the id of a document. The hit of a query may have one of its own."""
+    fields = document.get("fields")
+    id_ = document.get("put") or document.get("update") or document.get("remove")
+    return id_ or (isinstance(fields, dict) and fields.get("documentid")) or document.get("id")
 
 
 @dataclass
@@ -198,12 +307,10 @@ class Column:
     type: str | None
     dim: str
     header: VespaHeader | None = None
-    parts: list[bytes] = dataclass_field(default_factory=list)
-    blocks: int = 0
     position: int = 0
 
-    def add(self, label: bytes, tensor: Any) -> bool:
-        """Append the blocks of a document. Return whether it has any."""
+    def pack(self, tensor: Any) -> Blocks:
+        """Pack the blocks of a document."""
         header, blocks = parse_tensor(tensor, self.type)
         if self.header is None:
             if self.dim in header.mapped + header.indexed:
@@ -213,66 +320,21 @@ class Column:
             self.type, self.position = format_type(header), mapped.index(self.dim)
             dims = mapped, header.indexed, header.lengths
             self.header = VespaHeader.create(header.cell_type, *dims, 0)
+        packed: Blocks = []
         for labels, cells in blocks.items():
             row = [*map(pack_string, labels), cells]
-            row.insert(self.position, label)
-            self.parts += row
-        self.blocks += len(blocks)
-        return bool(blocks)
+            packed += b"".join(row[: self.position]), b"".join(row[self.position :])
+        return packed
 
-    def add_cells(self, labels: Sequence[bytes], cells: bytes) -> None:
-        """Append the blocks of several documents without other mapped dimensions."""
-        size = len(cells) // len(labels)
-        blocks = [cells[start : start + size] for start in range(0, len(cells), size)]
-        self.parts += chain.from_iterable(zip(labels, blocks, strict=True))
-        self.blocks += len(labels)
-
-    def build(self) -> bytes:
-        """Return the tensor of all documents."""
+    def build(self, documents: Iterable[tuple[bytes, Blocks | None]]) -> bytes:
+        """Return the tensor of all documents from their packed ids and their blocks."""
         assert self.header is not None
-        return b"".join((replace(self.header, blocks=self.blocks).pack(), *self.parts))
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """The first document without its digits, which a JSON parser would copy one by one."""
-
-    document: Mapping[str, Any]
-    # The bytes from the name of each field to its digits, and the number of digits.
-    marks: Mapping[str, tuple[bytes, int]]
-
-    @classmethod
-    def find(cls, line: bytes, columns: Mapping[str, Column]) -> Pattern:
-        """Find the digits of the tensors in a line. Raise an error if it has others or none."""
-        marks = {}
-        for field, column in columns.items():
-            _, cells = column.parts
-            digits = cells.hex().encode()
-            start = line.lower().index(b'"%b"' % digits) + 1
-            marks[field] = line[line.rindex(f'"{field}"'.encode(), 0, start) : start], len(digits)
-            line = line[:start] + _CUT + line[start + len(digits) :]
-        document = json.loads(line)
-        if any(
-            f'"{_CUT.decode()}"' not in format_json(document["fields"][field]) for field in marks
-        ):
-            raise ValueError("the digits belong to another field")
-        return cls(document, marks)
-
-    def match(self, lines: Sequence[bytes]) -> tuple[list[str], list[bytes]]:
-        """Return the ids, and the cells of all fields. Raise an error if a line is different."""
-        cells = []
-        for before, size in self.marks.values():
-            starts = [line.index(before) + len(before) for line in lines]
-            pairs = list(zip(lines, starts, strict=True))
-            cells.append(unhexlify(b"".join([line[start : start + size] for line, start in pairs])))
-            lines = [line[:start] + _CUT + line[start + size :] for line, start in pairs]
-        documents = json.loads(f"[{b','.join(lines).decode()}]")
-        keys, tensors = self.document.keys(), self.document["fields"]
-        ids = [_find_id(document) for document in documents if document.keys() == keys]
-        both = ((x["fields"][field], tensors[field]) for field in self.marks for x in documents)
-        if len(ids) != len(lines) or any(tensor != expected for tensor, expected in both):
-            raise ValueError("a line is different")
-        return ids, cells
+        parts: list[bytes] = []
+        for label, blocks in documents:
+            assert blocks is not None
+            for start in range(0, len(blocks), 2):
+                parts += blocks[start], label, blocks[start + 1]
+        return b"".join((replace(self.header, blocks=len(parts) // 3).pack(), *parts))
 
 
 @dataclass
@@ -282,98 +344,95 @@ class Feed:
     name: str
     prefix: str
     columns: Mapping[str, Column]
-    pattern: Pattern | None = None
-    ids: set[str] = dataclass_field(default_factory=set)
-    left_out: dict[str, list[str]] = dataclass_field(default_factory=dict)
+    # The blocks of all columns by the packed id of the document.
+    documents: dict[bytes, list[Blocks | None]] = dataclass_field(default_factory=dict)
+    # Reason and line of documents that are left out.
+    left_out: dict[bytes, tuple[str, str]] = dataclass_field(default_factory=dict)
     other_fields: set[str] = dataclass_field(default_factory=set)
 
-    def read(self, lines: Iterable[Line]) -> None:
-        """Add the documents in all lines. Raise ValueError if no document has the fields."""
-        remaining = iter(lines)
-        while not self.ids and (first := next(remaining, None)):
-            self._add_line(*first)
-            with suppress(*_DIFFERENT):
-                self.pattern = Pattern.find(first[2], self.columns)
-        while batch := list(islice(remaining, LINES)):
-            self._add_lines(batch)
-        if not self.ids:
+    def read(self, lines: Iterable[Line]) -> dict[str, bytes]:
+        """Return the tensors of all documents by field. Raise ValueError if there are none."""
+        parser, feed = _Parser(), self.name
+        for name, number, line in chain(lines, [(self.name, 1, b"")]):
+            try:
+                if number == 1:
+                    parser.finish()
+                feed = name
+                for value in parser.parse(number, line):
+                    for document in find_documents(value):
+                        self._add(document, f"line {parser.begin} of {name}")
+            except ValueError as error:
+                raise ValueError(f"{feed}: line {parser.begin}: {error}") from error
+        for label in self.left_out:
+            self.documents.pop(label, None)
+        if not self.documents:
+            raise ValueError(f"{self.name}: {self._explain_missing()}")
+        places: dict[str, list[str]] = defaultdict(list)
+        for reason, place in self.left_out.values():
+            places[reason].append(place)
+        for reason, all_places in places.items():
+            count, place = len(all_places), all_places[0]
+            message = f"{self.name}: documents {reason} are left out: {count}, the first in {place}"
+            warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
+        return {
+            field: column.build((label, row[index]) for label, row in self.documents.items())
+            for index, (field, column) in enumerate(self.columns.items())
+        }
+
+    def _explain_missing(self) -> str:
+        """Return why no document has all tensors."""
+        unknown = [field for field in self.columns if field not in self.other_fields]
+        if not unknown or not self.other_fields:
             fields = " and ".join(map(repr, self.columns))
-            reason = f"no line is a document with a tensor in the field {fields}"
-            missing = [field for field in self.columns if field not in self.other_fields]
-            reason += "".join(did_you_mean(field, self.other_fields) for field in missing)
-            raise ValueError(f"{self.name}: {reason}")
-        for kind, places in self.left_out.items():
-            message = f"{self.name}: documents {kind} are left out: {len(places)}, the first in "
-            warnings.warn(message + places[0], TensorFormatWarning, stacklevel=find_stack_level())
+            return f"no document has a tensor in the field {fields}"
+        fields = " and ".join(repr(x) + did_you_mean(x, self.other_fields) for x in unknown)
+        return f"no document has the field {fields}, expected one of {sorted(self.other_fields)}"
 
-    def _add_lines(self, lines: Sequence[Line]) -> None:
-        """Add lines at once if all are like the first document, or else one half after another."""
-        if self.pattern and self._add_alike(self.pattern, [line for _, _, line in lines]):
-            return
-        half = len(lines) // 2
-        if self.pattern and half:
-            self._add_lines(lines[:half])
-            self._add_lines(lines[half:])
-            return
-        for line in lines:
-            self._add_line(*line)
-
-    def _add_alike(self, pattern: Pattern, lines: Sequence[Any]) -> bool:
-        """Add documents like the first one, all at once. Return whether all lines are like it."""
-        size = len(self.prefix)
-        try:
-            ids, cells = pattern.match(lines)
-            labels = [id_[size:] for id_ in ids if id_.startswith(self.prefix)]
-            packed = [*map(pack_string, labels)]
-        except _DIFFERENT:
-            return False
-        new = {*labels}
-        if len(new) < len(lines) or not self.ids.isdisjoint(new):
-            return False
-        self.ids |= new
-        for column, own in zip(self.columns.values(), cells, strict=True):
-            column.add_cells(packed, own)
-        return True
-
-    def _add_line(self, name: str, number: int, line: Any) -> None:
-        """Add the documents in a line."""
-        try:
-            for document in _parse_line(line):
-                if document != {} and (kind := self._add(document)):
-                    self.left_out.setdefault(kind, []).append(f"line {number} of {name}")
-        except ValueError as error:
-            raise ValueError(f"{name}: line {number}: {error}") from error
-
-    def _add(self, document: Any) -> str:
-        """Add a document. Return the kind of documents that are left out if it is one."""
-        if not isinstance(document, dict) or "remove" in document:
-            actual = "removes a document" if isinstance(document, dict) else "is not a JSON object"
-            raise ValueError(f"it {actual}, expected a put, an update or a document; omit the line")
-        fields = document.get("fields")
-        stored = fields if isinstance(fields, dict) else {}
+    def _add(self, document: Any, place: str) -> None:
+        """Add a put, an update or a document, or remove one. The last one of an id counts."""
+        if not isinstance(document, dict):
+            raise ValueError(  # noqa: TRY004  # wrong JSON
+                f"{show(document)} is not a JSON object, expected a put, an update, a remove or a "
+                "document"
+            )
+        id_, fields = _find_id(document), document.get("fields")
+        stored, is_update = fields if isinstance(fields, dict) else {}, "update" in document
         tensors = {field: stored.get(field) for field in self.columns}
-        if "update" in document:
+        if is_update:
             tensors = {field: get_assigned(field, update) for field, update in tensors.items()}
-        if missing := [field for field, tensor in tensors.items() if tensor is None]:
-            self.other_fields.update(stored or document)
-            return f"without a tensor in the field {' and '.join(map(repr, missing))}"
-        id_ = _find_id(document)
-        if not isinstance(id_, str) or not id_.startswith(self.prefix):
+        is_own = isinstance(id_, str) and id_.startswith(self.prefix)
+        if not is_own and any(tensor is not None for tensor in tensors.values()):
             raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
-        label = id_[len(self.prefix) :]
-        if label in self.ids:
-            message = f"{label!r} occurs again, expected one line per document; omit the others"
-            raise ValueError(message)
-        self.ids.add(label)
-        field, has_blocks = "", False
+        label = pack_string(id_[len(self.prefix) :] if is_own else place)
+        previous = self.documents.pop(label, None)
+        self.left_out.pop(label, None)
+        if "remove" in document:
+            return
+        row = [self._pack(field, tensor, id_) for field, tensor in tensors.items()]
+        if is_update and previous:
+            pairs = zip(self.columns, row, previous, strict=True)
+            row = [new if field in stored else old for field, new, old in pairs]
+        self.documents[label] = row
+        if reason := self._find_reason(row):
+            self.left_out[label] = reason, place
+            self.other_fields.update(stored)
+
+    def _pack(self, field: str, tensor: Any, id_: Any) -> Blocks | None:
+        """Pack the blocks of a field, and return None if the document does not have it."""
+        if tensor is None:
+            return None
         try:
-            packed = pack_string(label)
-            for field, tensor in tensors.items():
-                has_blocks |= self.columns[field].add(packed, tensor)
+            return self.columns[field].pack(tensor)
         except ValueError as error:
-            place = f", field {field!r}" if len(tensors) > 1 else ""
+            place = f", field {field!r}" if len(self.columns) > 1 else ""
             raise ValueError(f"document {id_!r}{place}: {error}") from error
-        return "" if has_blocks else "with an empty tensor, which has no blocks,"
+
+    def _find_reason(self, row: Sequence[Blocks | None]) -> str:
+        """Return why a document is left out, or an empty string."""
+        missing = [field for field, blocks in zip(self.columns, row, strict=True) if blocks is None]
+        if missing:
+            return f"without a tensor in the field {' and '.join(map(repr, missing))}"
+        return "" if any(row) else "with an empty tensor, which has no blocks,"
 
 
 def arrange_fields(
@@ -402,7 +461,8 @@ def arrange_fields(
         coordinates = {key: x for key, x in coordinates.items() if dims.issuperset(x.dims)}
         own = {key: value for key, value in checked.encoding.items() if key in (name, *coordinates)}
         single = replace(checked, variables={name: variable}, coordinates=coordinates, encoding=own)
-        tensors[name] = arrange_tensor(single)
+        others = (other.dims for key, other in checked.variables.items() if key != name)
+        tensors[name] = arrange_tensor(single, {str(dim) for dims in others for dim in dims})
     return tensors
 
 

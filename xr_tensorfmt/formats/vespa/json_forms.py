@@ -6,19 +6,21 @@ import json
 import re
 import warnings
 from binascii import unhexlify
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice, product
 from math import isinf
+from reprlib import Repr
 from typing import Any, Literal, get_args
 
 import numpy as np
+import orjson
 
 from xr_tensorfmt.core.elements import Array, Element
-from xr_tensorfmt.core.header import MAX_DIMENSIONS, is_addressable, reject_repeated
+from xr_tensorfmt.core.header import MAX_DIMENSIONS, is_addressable
 from xr_tensorfmt.core.layout import view_as_bytes
-from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level, shorten
+from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level, redact, shorten
 from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, VespaHeader
 
 MAX_JSON_CELLS = 1 << 22
@@ -27,13 +29,12 @@ MAX_JSON_CELLS = 1 << 22
 _CONTENT_KEYS = ("cells", "values", "blocks")
 _TYPE_KEYS = {"type", "dimensions"}
 
-HEX = re.compile(r"[0-9A-Fa-f]+")
+_HEX = re.compile(r"[0-9A-Fa-f]+")
 _NUMBER = re.compile(
     r"[-+]?(inf(inity)?|nan|(\d+\.?\d*|\.\d+)(e[-+]?\d+)?)", re.IGNORECASE | re.ASCII
 )
-_CELL = re.compile(f"{HEX.pattern}|{_NUMBER.pattern}", _NUMBER.flags)
+_CELL = re.compile(f"{_HEX.pattern}|{_NUMBER.pattern}", _NUMBER.flags)
 format_json = json.JSONEncoder(allow_nan=False, check_circular=False).encode
-_DECODER = json.JSONDecoder(object_pairs_hook=reject_repeated)
 _ELEMENT_BY_DIGITS = {2 * element.stored.itemsize: element for element in CELL_TYPES.values()}
 _DIGITS = np.array([f"{byte:02X}" for byte in range(256)], "S2").view(np.uint16)
 """The hexadecimal digits of each byte."""
@@ -44,6 +45,13 @@ _BATCH_BYTES = 1 << 17
 _TYPE = re.compile(r"tensor(?:<(\w+)>)?\((.*)\)")
 _DIMENSION = re.compile(r"([A-Za-z_]\w*)(?:\{\}|\[(\d{1,18})\])", re.ASCII)
 _SCALARS = {"double": "tensor()"}
+
+MARGIN = "\ufeff \t\r\n"
+"""White space and a byte order mark."""
+
+# Formats a part of a value that may be large or deeply nested.
+_repr = Repr()
+_repr.maxstring = _repr.maxother = 200
 
 Labels = tuple[str, ...]
 """The labels of a block, one per mapped dimension."""
@@ -67,16 +75,23 @@ def parse_type(string: str) -> VespaHeader:
     lengths = tuple(int(sizes[name]) for name in indexed)
     if not match or len(sizes) < len(parts) or cell_type not in CELL_TYPES:
         raise ValueError(
-            f"{shorten(repr(string))} is not the type of a tensor, expected a type such as "
+            f"{show(string)} is not the type of a tensor, expected a type such as "
             "'tensor<float>(user{},x[3])'; cells are double, float, bfloat16 or int8, and all "
             "indexed dimensions have a size"
         )
     if len(sizes) > MAX_DIMENSIONS or 0 in lengths or not is_addressable(lengths, 8):
         raise ValueError(
-            f"{shorten(repr(string))} has a size of 0, more than {MAX_DIMENSIONS} "
+            f"{show(string)} has a size of 0, more than {MAX_DIMENSIONS} "
             "dimensions, or more cells than can be addressed"
         )
     return VespaHeader.create(cell_type, mapped, indexed, lengths, 0)
+
+
+def is_type(value: object) -> bool:
+    """Return whether a value is the type of a tensor."""
+    with suppress(ValueError):
+        return isinstance(value, str) and bool(parse_type(value))
+    return False
 
 
 def format_type(header: VespaHeader) -> str:
@@ -87,23 +102,22 @@ def format_type(header: VespaHeader) -> str:
 def load_json(content: Any) -> Any:
     """Parse JSON text, and return other objects unchanged."""
     if isinstance(content, bytes | bytearray):
-        content = content.decode("utf-8-sig")
-    elif isinstance(content, str) and HEX.fullmatch(content):
+        content = content.decode()
+    if not isinstance(content, str):
+        return content
+    if _HEX.fullmatch(content):
         return {"values": content}  # a field with format.tensors=hex-value
-    hint = "pass the text of one document, not several lines or a path"
-    return parse_json(content.strip(), ("", ","), hint) if isinstance(content, str) else content
-
-
-def parse_json(text: str, endings: Collection[str], hint: str) -> Any:
-    """Parse JSON text. Raise ValueError with a hint if it is invalid, or has another ending."""
+    text = content.strip(MARGIN).removesuffix(",")
     try:
-        value, end = _DECODER.raw_decode(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{shorten(repr(text))} is not JSON: {error}; {hint}") from None
-    if end < len(text) and text[end:].strip() not in endings:
-        reason = f"Extra data after character {end}; {hint}"
-        raise ValueError(f"{shorten(repr(text))} is not JSON: {reason}")
-    return value
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        hint = "pass the text of one document, not several lines or a path"
+        raise ValueError(f"{show(redact(text[:1000]))} is not JSON: {error}; {hint}") from None
+
+
+def show(value: object) -> str:
+    """Return a short representation of a value."""
+    return _repr.repr(value)
 
 
 def select_field(data: Any, field: str | None) -> Any:
@@ -211,13 +225,12 @@ def _parse_blocks(header: VespaHeader, key: str, content: Any) -> Mapping[Labels
         if len(mapped) == 1:
             forms += f", or a map of labels as {map_key!r}"
         raise ValueError(
-            f"{shorten(repr(content))} as {key!r} is not a form of {format_type(header)}, "
-            f"expected {forms}"
+            f"{show(content)} as {key!r} is not a form of {format_type(header)}, expected {forms}"
         )
     blocks: dict[Labels, Cells] = {}
     for labels, values in items:
         if labels in blocks:
-            raise ValueError(f"the labels {shorten(repr(labels))} occur twice; leave one out")
+            raise ValueError(f"the labels {show(labels)} occur twice; leave one out")
         blocks[labels] = _parse_values(header, values)
     return _pack_blocks(header, blocks)
 
@@ -229,12 +242,12 @@ def _parse_labels(
     mapped = header.mapped
     if not {*mapped} <= address.keys() <= {*mapped, *indexed}:
         raise ValueError(
-            f"the address {shorten(repr(address))} does not fit {format_type(header)}, "
+            f"the address {show(address)} does not fit {format_type(header)}, "
             f"expected the dimensions {[*mapped, *indexed]}"
         )
     labels = tuple(address[name] for name in mapped)
     if not all(isinstance(label, str | int) and not isinstance(label, bool) for label in labels):
-        raise ValueError(f"the address {shorten(repr(address))} has labels that are not str")
+        raise ValueError(f"the address {show(address)} has labels that are not str")
     return tuple(map(str, labels))
 
 
@@ -246,7 +259,7 @@ def _parse_cells(header: VespaHeader, content: Iterable[Any]) -> Mapping[Labels,
         cells = found.setdefault(_parse_labels(header, address, header.indexed), {})
         index = _find_cell_index(header, address)
         if index in cells:
-            raise ValueError(f"the cell {shorten(repr(address))} occurs twice; leave one out")
+            raise ValueError(f"the cell {show(address)} occurs twice; leave one out")
         cells[index] = _parse_number(value)
     if header.cells * len(found) > MAX_JSON_CELLS:
         raise ValueError(
@@ -265,7 +278,7 @@ def _find_cell_index(header: VespaHeader, address: Mapping[str, Any]) -> int:
         index = str(address.get(name))
         if not re.fullmatch(r"\d{1,19}", index, re.ASCII) or int(index) >= length:
             raise ValueError(
-                f"the address {shorten(repr(address))} has no index from 0 to {length - 1} "
+                f"the address {show(address)} has no index from 0 to {length - 1} "
                 f"for {name!r} of {format_type(header)}"
             )
         flat = flat * length + int(index)
@@ -275,28 +288,38 @@ def _find_cell_index(header: VespaHeader, address: Mapping[str, Any]) -> int:
 def _get_members(item: Any, key: str) -> tuple[Mapping[str, Any], Any]:
     """Return the address of an object, and another member."""
     if not isinstance(item, dict) or key not in item or not isinstance(item.get("address"), dict):
-        raise ValueError(f"{shorten(repr(item))} has no 'address' and {key!r}")
+        raise ValueError(f"{show(item)} has no 'address' and {key!r}")
     return item["address"], item[key]
 
 
 def _parse_values(header: VespaHeader, values: Any) -> Cells:
     """Return the cells of a block from numbers, nested or not, or hexadecimal digits."""
-    if isinstance(values, str):
-        # A string is a number unless it has the digits of the cell of a scalar.
-        is_cell = not header.mapped and len(values) == 2 * header.block_bytes
-        if header.indexed or (is_cell and HEX.fullmatch(values)):
-            return _parse_digits(header, values)
+    if isinstance(values, str) and (header.indexed or _is_scalar_digits(header, values)):
+        return _parse_digits(header, values)
     is_flat = isinstance(values, list) and len(values) == header.cells
     if not is_flat or isinstance(values[0], list):
         array = np.array(values, dtype=object, ndmin=1)
         if array.shape not in (header.lengths, (header.cells,)):
             raise ValueError(
-                f"{shorten(repr(values))} has the shape {array.shape}, expected {header.lengths} "
+                f"{show(values)} has the shape {array.shape}, expected {header.lengths} "
                 f"or {header.cells} flat values for a block of {format_type(header)}"
             )
         values = array.ravel().tolist()
     is_numeric = {int, float}.issuperset(map(type, values))
     return values if is_numeric else list(map(_parse_number, values))
+
+
+def _is_scalar_digits(header: VespaHeader, string: str) -> bool:
+    """Return whether a string has the digits of a scalar. Raise ValueError for other digits."""
+    element = _ELEMENT_BY_DIGITS.get(len(string))
+    if header.mapped or not element or not _HEX.fullmatch(string):
+        return False  # a number
+    if len(string) != 2 * header.block_bytes:
+        raise ValueError(
+            f"{string!r} may be a number or the hexadecimal digits of {element.name}, expected a "
+            f"cell of {format_type(header)}; pass {2 * header.block_bytes} digits or a float"
+        )
+    return True
 
 
 def _parse_digits(header: VespaHeader, digits: str) -> Cells:
@@ -312,7 +335,7 @@ def _parse_digits(header: VespaHeader, digits: str) -> Cells:
     # Only int8 does not accept the digits of another cell type.
     if not element or not content or header.cell_type == "int8":
         raise ValueError(
-            f"{shorten(repr(digits))} are not {2 * header.element.stored.itemsize} hexadecimal "
+            f"{show(digits)} are not {2 * header.element.stored.itemsize} hexadecimal "
             f"digits per cell for the {header.cells} cells of a block of {format_type(header)}"
         )
     message = (
@@ -357,7 +380,7 @@ def _parse_number(value: Any) -> float:
             # A string of digits may also be too large.
             if not (is_string and isinf(number)) or "inf" in value.lower():
                 return number
-    raise ValueError(f"{shorten(repr(value))} is not the value of a cell")
+    raise ValueError(f"{show(value)} is not the value of a cell")
 
 
 def format_tensors(

@@ -28,8 +28,7 @@ from xr_tensorfmt.core.open_options import OpenOptions, TextErrors
 from xr_tensorfmt.core.selection import Indices, Selection, take_rows
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats.vespa.scan import Window
-from xr_tensorfmt.formats.vespa.spec import STRING_DTYPE, Strings, VespaHeader
+from xr_tensorfmt.formats.vespa.spec import STRING_DTYPE, Strings, VespaHeader, Window
 
 MAX_PRODUCT_CELLS = 1 << 32
 """Limit on the cells of an outer product, unless the user passes ``fill_value``."""

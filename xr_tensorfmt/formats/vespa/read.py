@@ -1,8 +1,10 @@
-"""Read typed binary tensors, and build the variable and its labels."""
+"""Read typed binary tensors, build the variable and its labels, and check labels."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -12,7 +14,10 @@ from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Dense, InMemory, Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
+from xr_tensorfmt.core.reading import read as read_layout
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.value_checks import check_readable, report_errors
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.vespa.layouts import (
     Blocks,
@@ -21,14 +26,16 @@ from xr_tensorfmt.formats.vespa.layouts import (
     build_strings,
     find_repeated_blocks,
 )
-from xr_tensorfmt.formats.vespa.scan import find_blocks
-from xr_tensorfmt.formats.vespa.spec import BLOCK, TYPE, Strings, VespaHeader
+from xr_tensorfmt.formats.vespa.spec import BLOCK, TYPE, Strings, VespaHeader, find_blocks
 
 MAX_BLOCKS = 1 << 26
 """Limit on the blocks of a file, because their offsets are kept in memory."""
 
 MAX_INDEXED_LABELS = 1 << 23
 """Limit on the labels of an index. Every label takes about 60 bytes of memory."""
+
+# Labels to compare at a time.
+_BATCH_LABELS = 1 << 16
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -83,9 +90,8 @@ def _read_blocks(
     if is_dense:
         cells, columns = build_outer_product(source, header, blocks, columns, options)
     elif columns:
-        repeated = next(find_repeated_blocks(lambda: [(0, columns)]), None)
-        if repeated is not None:
-            findings.append(repeated.create_finding(source.name, blocks))
+        repeated = islice(find_repeated_blocks(lambda: [(0, columns)]), 1)
+        findings += tuple(block.create_finding(source.name, blocks) for block in repeated)
     labels: list[Layout] = [InMemory(column) for column in columns]
     if not is_loaded:
         labels = [Labels(blocks, number, options.text_errors) for number in range(count)]
@@ -96,12 +102,12 @@ def _read_blocks(
         dims, label_dims = (BLOCK, *names[count:]), (BLOCK,) * count
     parts = zip(names, label_dims, labels, strict=False)
     coordinates = tuple(Tensor(name, (dim,), label) for name, dim, label in parts)
-    return cells, blocks.stop, coordinates, dims, tuple(findings)
+    return cells, blocks.stop, coordinates, dims, findings
 
 
 def _check_count(
     header: VespaHeader, source: Source, options: OpenOptions
-) -> tuple[bool, list[Finding]]:
+) -> tuple[bool, tuple[Finding, ...]]:
     """Return whether the labels are an index, and a finding if they are too many for one."""
     limit, hint = MAX_BLOCKS, "split the file"
     if options.sparse == "dense":  # keeps all labels in memory
@@ -110,16 +116,16 @@ def _check_count(
         field, expected = "the number of blocks", f"at most {limit}"
         raise TensorFormatError(source.name, field, header.blocks, expected, hint, header.stop)
     if len(header.mapped) != 1 or options.sparse != "auto":
-        return False, []
+        return False, ()
     if header.blocks <= MAX_INDEXED_LABELS:
-        return True, []
+        return True, ()
     (name,) = header.mapped
     message = (
         f"{header.blocks} labels, more than the {MAX_INDEXED_LABELS} of an index: {name!r} is "
         f"a lazy coordinate along the dimension {BLOCK!r}, as with sparse='stored'; index a "
         f"selection by ds.set_index({BLOCK}={name!r})"
     )
-    return False, [Finding(source.name, header.stop, "the labels", message, "warning")]
+    return False, (Finding(source.name, header.stop, "the labels", message, "warning"),)
 
 
 def _scan_blocks(
@@ -156,3 +162,23 @@ def _name_dimensions(header: VespaHeader, options: OpenOptions, *reserved: str) 
             "blocks; choose another name"
         )
     return names
+
+
+def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
+    """Check in batches that labels are UTF-8, and that no two blocks have the same labels."""
+    blocks, source = container.tensors[0].layout, reader.source
+    if isinstance(blocks, Blocks) and blocks.header.blocks:
+        for dimension in range(len(blocks.header.mapped)):
+            yield from islice(check_readable(source, Labels(blocks, dimension)), limit)
+        repeated = islice(find_repeated_blocks(lambda: _read_batches(source, blocks)), limit)
+        findings = (block.create_finding(source.name, blocks) for block in repeated)
+        yield from report_errors(lambda: findings)
+
+
+def _read_batches(source: Source, blocks: Blocks) -> Iterator[tuple[int, Sequence[Strings]]]:
+    """Read the labels of consecutive blocks, with the index of the first block."""
+    count, rank = blocks.header.blocks, len(blocks.header.mapped)
+    columns = [Labels(blocks, dimension, "surrogateescape") for dimension in range(rank)]
+    for first in range(0, count, _BATCH_LABELS):
+        selection = Selection((count,), (range(first, min(first + _BATCH_LABELS, count)),))
+        yield first, [read_layout(column, source, selection) for column in columns]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -27,6 +27,7 @@ from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.selection import Selection, take_rows
 from xr_tensorfmt.datasets.cf import RELATED
 from xr_tensorfmt.errors import shorten
+from xr_tensorfmt.formats.vespa.json_forms import is_type
 from xr_tensorfmt.formats.vespa.layouts import Blocks, find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
@@ -86,8 +87,11 @@ class Arranged:
         return self.header.element.encode(self.conversion.apply(np.asarray(values)))
 
 
-def arrange_tensor(checked: CheckedInput) -> Arranged:
-    """Create the header, and transpose the variable to the order of the file."""
+def arrange_tensor(checked: CheckedInput, taken: Collection[str] = ()) -> Arranged:
+    """Create the header, and transpose the variable to the order of the file.
+
+    The reader appends underscores to names of dimensions that other variables have `taken`.
+    """
     name, variable = checked.single_variable
     if others := set(checked.encoding) - {name}:
         raise ValueError(
@@ -96,7 +100,8 @@ def arrange_tensor(checked: CheckedInput) -> Arranged:
         )
     block_dims, labels = _find_block_labels(checked, variable)
     indexed = [str(dim) for dim in variable.dims if dim not in block_dims]
-    name_in_file = _find_file_names(checked, variable, (*labels, *indexed))
+    taken = {name, OpenOptions.name, BLOCK, *taken}
+    name_in_file = _find_file_names(checked, variable, (*labels, *indexed), taken)
     order = sorted(name_in_file, key=lambda dim: name_in_file[dim].encode())
     labels = {dim: labels[dim] for dim in order if dim in labels}
     indexed = [dim for dim in order if dim in indexed]
@@ -155,6 +160,8 @@ def _find_labels(checked: CheckedInput, dims: Mapping[str, str]) -> dict[str, St
         if coordinate is not None and coordinate.dims == (dim,) and coordinate.dtype.kind in "UTO":
             # An index contains Python strings. ``.values`` would copy them.
             index = coordinate.to_index()
+            if index.inferred_type == "categorical":
+                index = index.astype(object)
             has_missing = index.dtype != object and index.hasnans
             if index.inferred_type in ("string", "empty") and not has_missing:
                 labels[name] = np.asarray(index, dtype=object)
@@ -184,7 +191,7 @@ def _check_dropped(
 
 
 def _find_file_names(
-    checked: CheckedInput, variable: Variable, names: tuple[str, ...]
+    checked: CheckedInput, variable: Variable, names: tuple[str, ...], taken: Collection[str]
 ) -> dict[str, str]:
     """Return checked names in the file, without underscores that the reader appended."""
     file_info = variable.encoding.get("tensorfmt", {})
@@ -192,8 +199,8 @@ def _find_file_names(
     typed = set(re.findall(r"(\w+)[\[{]", type_))
     names_in_file = {name: name for name in names}
     for name in set(names) - typed:
-        if name.rstrip("_") in typed.difference(names):
-            names_in_file[name] = name.rstrip("_")
+        if (stem := name.rstrip("_")) in typed.difference(names) and stem in taken:
+            names_in_file[name] = stem
     if len(names) > MAX_DIMENSIONS:
         raise ValueError(
             f"{checked.path}: {len(names)} dimensions are more than the {MAX_DIMENSIONS} that can "
@@ -232,8 +239,8 @@ def _check_attrs(
     owners |= {f"ds[{dim!r}]": checked.coordinates[dim].attrs for dim in labels}
     for owner, attributes in owners.items():
         for attribute, value in attributes.items():
-            if attribute == TYPE and isinstance(value, str) and attributes is variable.attrs:
-                continue
+            if attribute == TYPE and attributes is variable.attrs and is_type(value):
+                continue  # made by the reader
             hint = f"delete it with {owner}.attrs.pop({attribute!r})"
             if attribute in RELATED:
                 hint += f" or {owner}.encoding.pop({attribute!r})"
