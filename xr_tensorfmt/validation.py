@@ -36,9 +36,10 @@ def validate(
 ) -> list[Finding]:
     """Check a whole file and return its faults.
 
-    The file is read in pieces of a few MiB, so it may be larger than memory. By default, each
-    check stops at its first finding, such as the first unreadable value of a variable. Most formats
-    have no checksum of values, so a value changed to another valid value is not found.
+    The file is read in pieces of a few MiB, so it may be larger than memory. Text and compressed
+    arrays are read whole, one after the other. By default, each check stops at its first finding,
+    such as the first unreadable value of a variable. Most formats have no checksum of values, so a
+    value changed to another valid value is not found.
 
     Parameters
     ----------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
 
@@ -12,7 +13,7 @@ from xr_tensorfmt.core.chunk_grid import iterate_chunks
 from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.elements import Boolean, Plain
 from xr_tensorfmt.core.findings import Finding, finding_from_error
-from xr_tensorfmt.core.layout import Dense, Layout, find_offset
+from xr_tensorfmt.core.layout import Dense, Layout, WholeLayout, find_offset
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
@@ -28,7 +29,9 @@ MAX_FINDINGS_PER_CHECK = 20
 def check_values(source: Source, tensors: Iterable[Tensor], limit: int) -> Iterator[Finding]:
     """Read all values that the format does not check, up to `limit` findings per variable."""
     for tensor in tensors:
-        for layout in tensor.layout.stored_parts:
+        for part in tensor.layout.stored_parts:
+            # A copy keeps its content only until it is checked.
+            layout = deepcopy(part) if isinstance(part, WholeLayout) else part
             owner = tensor.source or source
             if isinstance(layout, Dense) and isinstance(layout.element, Boolean):
                 findings = _check_booleans(owner, tensor.name, layout)

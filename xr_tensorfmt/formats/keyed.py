@@ -13,7 +13,7 @@ from xr_tensorfmt.core.container import EMBEDDED_KEY, Container, Tensor
 from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Fields, check_size
-from xr_tensorfmt.core.layout import Dense, Layout, file_order
+from xr_tensorfmt.core.layout import Layout, Transposed
 from xr_tensorfmt.core.open_options import Names, OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, shorten
@@ -111,9 +111,8 @@ def build_tensor(
     file_info: Mapping[str, Any],
     source: Source | None = None,
 ) -> Tensor:
-    """Build a variable from a dense layout in either order. Its encoding includes `file_info`."""
-    # Asking whether it is another class takes longer, because layouts have an abstract class.
-    stored: Any = layout if isinstance(layout, Dense) else file_order(layout)[0]
+    """Build a variable from an array in either order. Its encoding includes `file_info`."""
+    stored: Any = layout.inner if isinstance(layout, Transposed) else layout
     element: Element = stored.element
     order = "C" if stored is layout else "F"
     encoding = dict(file_info, key=key, offset=stored.offset, order=order, dtype=element.name)

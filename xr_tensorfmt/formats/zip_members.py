@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import suppress
+from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as struct_error
+from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from xr_tensorfmt.core.extents import Extents
+import numpy as np
+
+from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.layout import Dense, WholeLayout, pick_values
 from xr_tensorfmt.core.locks import CachedValue
-from xr_tensorfmt.core.source import Fill, Request, Source
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shorten
-from xr_tensorfmt.sources.local import Memory
 
 # Magic number of a member, and of a zip that has members.
 ZIP_MAGIC = b"PK\x03\x04"
@@ -108,62 +114,83 @@ def read_directory(reader: HeaderReader, limit: int) -> tuple[list[ZipInfo], End
     return members, End(reader.source, start + record + _END_BYTES + comment, "the zip")
 
 
-class Inflated(Source):
-    """Content of a deflated member, which the first read inflates and keeps in memory."""
+@dataclass(frozen=True)
+class Deflated(WholeLayout):
+    """An array in a deflated member, which the first read inflates whole, with its checksum."""
 
-    def __init__(self, source: Source, member: ZipInfo, start: int) -> None:
-        self._source, self._member, self._start = source, member, start
-        self._content = CachedValue[Memory]()
-        self.size = member.file_size
+    member: ZipInfo
+    offset: int  # of the compressed bytes
+    array: Dense  # at an offset in the content
+    kept: CachedValue[Array] = field(default_factory=CachedValue, compare=False)
+
+    piece_bytes = 4 << 20
 
     @property
-    def name(self) -> str:
-        """Path or URL of the zip, and name of the member."""
-        return f"{self._source.name}/{self._member.filename}"
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        return self.array.shape
 
-    def open(self) -> AbstractContextManager[Fill]:
-        """Read from memory."""
-        return self._content.get(self._inflate).open()
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the array."""
+        return self.array.dtype
 
-    def iterate_requests(self, extents: Extents) -> Iterator[Request]:
-        """Yield the requests for the compressed member, unless its content is in memory."""
-        if not self._content.is_set:
-            compressed = Extents.single(self._start, self._start + self._member.compress_size)
-            yield from self._source.iterate_requests(compressed)
+    @property
+    def element(self) -> Element:
+        """Element of the array."""
+        return self.array.element
 
-    def check_unchanged(self) -> None:
-        """Raise an error if the zip was changed."""
-        self._source.check_unchanged()
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        """Identify the layout in its file."""
+        return type(self).__name__, self.offset, self.member.CRC, self.array
 
-    def _inflate(self) -> Memory:
-        stop = self._start + self._member.compress_size
-        try:
-            content = _inflate(self._source.read_bytes(self._start, stop), self.size + 1)
-        except zlib.error:
-            content = b""
-        if len(content) != self.size or zlib.crc32(content) != self._member.CRC:
+    def locate(self, selection: Selection) -> Extents:  # all bytes are needed
+        """Return the range of the member."""
+        return Extents.single(self.offset, self.offset + self.member.compress_size)
+
+    def parse(self, source: Source, pieces: Iterable[Bytes]) -> Array:
+        """Inflate the member."""
+        member, inflater = self.member, zlib.decompressobj(-zlib.MAX_WBITS)
+        content, size = np.empty(member.file_size, dtype=np.uint8), 0
+        with suppress(zlib.error):
+            for piece in pieces:
+                raw = inflater.decompress(piece.data, member.file_size + 1 - size)
+                size += len(raw)
+                if size > member.file_size:
+                    break
+                content[size - len(raw) : size] = np.frombuffer(raw, dtype=np.uint8)
+        if size != member.file_size or zlib.crc32(content.data) != member.CRC:
             raise TensorFormatError(
-                self._source.name,
-                field=f"the member {shorten(repr(self._member.filename))}",
-                actual=f"deflated data of {len(content)} bytes, or with another CRC-32",
-                expected=f"{self.size} bytes with CRC-32 {self._member.CRC:#010x}",
+                source.name,
+                field=f"the member {shorten(repr(member.filename))}",
+                actual=f"deflated data of {size} bytes, or with another CRC-32",
+                expected=f"{member.file_size} bytes with CRC-32 {member.CRC:#010x}",
                 hint=_CORRUPT,
-                offset=self._member.header_offset,
+                offset=member.header_offset,
             )
-        return Memory(content)
+        stored = content[self.array.offset : self.array.stop]
+        return self.array.decode(stored, Selection.everything(self.shape))
+
+    def pick(self, source: Source, content: Array, selection: Selection) -> Array:
+        """Copy the selected values."""
+        return pick_values(content, selection)
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Return the whole shape: each process would inflate all for each chunk."""
+        return self.shape
 
 
 def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Finding]:
-    """Check the CRC-32 of stored members. Reading inflated members checks them."""
+    """Check the CRC-32 of stored members. Reading deflated members checks them."""
     for member in members:
+        if member.compress_type != ZIP_STORED:
+            continue
         try:
-            content, start, _ = open_member(HeaderReader(source), member, "")
+            start, _ = open_member(HeaderReader(source), member, "")
         except SourceChangedError:
             raise
         except TensorFormatError:
             continue  # the reader has reported it
-        if content is not None:
-            continue
         checksum, stop = 0, start + member.file_size
         for first in range(start, stop, _CHECKED_AT_ONCE):
             part = Extents.single(first, min(first + _CHECKED_AT_ONCE, stop))
@@ -177,8 +204,8 @@ def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Find
 
 def open_member(
     reader: HeaderReader, member: ZipInfo, field: str, length: int = 0
-) -> tuple[Inflated | None, int, bytes]:
-    """Return the source of a member (None if it is stored), its offset there and first bytes."""
+) -> tuple[int, bytes]:
+    """Return the offset of a member in the file, and the first bytes of its content."""
     offset, size = member.header_offset, reader.source.size
 
     def error(actual: str, expected: str, hint: str = _CORRUPT) -> TensorFormatError:
@@ -206,9 +233,9 @@ def open_member(
     raw = head[start - offset :][:count]
     if len(raw) < count:
         raw = reader.read_bytes(start, start + count)
-    if member.compress_type == ZIP_STORED:
-        return None, start, raw
+    if not length or member.compress_type == ZIP_STORED:
+        return start, raw
     try:
-        return Inflated(reader.source, member, start), 0, _inflate(raw, length) if length else b""
+        return start, _inflate(raw, length)
     except zlib.error as fault:
         raise error(f"not readable ({fault})", "deflated bytes") from None

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.opening import open_lazily
+from tests.work import limit_memory
 from xr_tensorfmt import (
     SourceChangedError,
     TensorFormatError,
@@ -32,7 +33,7 @@ from xr_tensorfmt import (
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.datasets.lazy_array import find_undecoded_tensor
-from xr_tensorfmt.formats.zip_members import Inflated, check_checksums, read_directory
+from xr_tensorfmt.formats.zip_members import Deflated, check_checksums, read_directory
 from xr_tensorfmt.sources.local import LocalFile
 
 dtypes = st.one_of(
@@ -299,8 +300,8 @@ def test_deflated_members_are_inflated_once(
     path = tmp_path / "a.npz"
     path.write_bytes(deflate_files(a=values, b=np.asfortranarray(values + 1), s=["x", "yy"]))
     calls = []
-    inflate = Inflated._inflate
-    monkeypatch.setattr(Inflated, "_inflate", lambda self: (calls.append(self), inflate(self))[1])
+    parse = Deflated.parse
+    monkeypatch.setattr(Deflated, "parse", lambda *args: (calls.append(args), parse(*args))[1])
     ds = xr.open_dataset(path, engine="tensorfmt", chunks={"a_dim_0": 10})
     assert calls == []
     np.testing.assert_array_equal(ds.a, values)
@@ -309,10 +310,19 @@ def test_deflated_members_are_inflated_once(
     np.testing.assert_array_equal(ds.b, values + 1)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(ds)).a, values)
     assert ds.s.values.tolist() == ["x", "yy"]
-    assert ds.a.encoding["tensorfmt"]["file"] == "a.npy"
+    assert [array.data.npartitions for array in xr.open_dataset(path, chunks={}).values()] == [
+        1
+    ] * 3
     first, second = (xr.open_dataset(path, engine="tensorfmt", chunks={}) for _ in range(2))
     assert tokenize(first) == tokenize(second)
     assert validate(path) == []
+
+
+def test_deflated_members_are_validated_one_after_the_other(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    path.write_bytes(deflate_files(**{f"a{n}": np.zeros(1 << 19) for n in range(8)}))
+    with limit_memory(16 << 20):
+        assert validate(path) == []
 
 
 @given(arrays)

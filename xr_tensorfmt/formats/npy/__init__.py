@@ -7,7 +7,7 @@ from dataclasses import replace
 from io import BytesIO
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
-from zipfile import ZipInfo
+from zipfile import ZIP_STORED, ZipInfo
 
 import numpy as np
 from numpy.lib import format as npy
@@ -17,13 +17,13 @@ from xr_tensorfmt.core.elements import Boolean, Plain
 from xr_tensorfmt.core.file_format import Format, Match
 from xr_tensorfmt.core.findings import End, Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader, check_size
-from xr_tensorfmt.core.layout import Dense, Layout, column_major
+from xr_tensorfmt.core.layout import Dense, Layout, Transposed, column_major
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
-from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats import keyed
 from xr_tensorfmt.formats.zip_members import (
     ZIP_MAGIC,
+    Deflated,
     check_checksums,
     open_member,
     read_directory,
@@ -40,6 +40,8 @@ SUFFIX = ".npy"
 MAX_HEADER_BYTES = 1 << 18
 # Bytes of a member of a zip that contain the usual header of an array.
 HEAD_BYTES = 1 << 13
+# Limit on the bytes by which deflating makes a header longer.
+_DEFLATE_OVERHEAD = 256
 # Limit on the size of an element, such as a string. dask creates one to infer its type.
 MAX_ELEMENT_BYTES = 1 << 24
 # Limit on the size of the directory of a zip, enough for a hundred thousand arrays.
@@ -60,8 +62,8 @@ _TOO_DEEP = (RecursionError, MemoryError)
 _TIMES = [(unit, 1) for unit in ("s", "ms", "us", "ns")]
 
 
-Member = tuple[str, Layout | TensorFormatError, Source | None]
-"""Key, layout (or the reason why it is not supported) and content of a member of a zip."""
+Member = tuple[str, Layout | TensorFormatError]
+"""Key of a member of a zip, and its layout or the reason why it is not supported."""
 
 
 def get_default_dims(rank: int) -> tuple[str, ...]:
@@ -137,12 +139,11 @@ def _read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
             return error
 
     parsed, corrupt = dict[str, Layout | TensorFormatError](), list[TensorFormatError]()
-    sources = dict[str, Source | None]()
     for result in reader.source.run(read_one, members):
         if isinstance(result, TensorFormatError):
             corrupt.append(result)
         else:
-            key, parsed[key], sources[key] = result
+            key, parsed[key] = result
     layouts, omitted = keyed.split_omitted(parsed)
     if corrupt and not layouts:
         raise corrupt[0]
@@ -153,7 +154,6 @@ def _read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     container = keyed.build_container(
         *(options, reader.source.name, layouts, {"format": "npz"}),
         findings=findings,
-        sources=sources,
         omitted=omitted,
     )
     return replace(container, ends=(end,), parsed=members)
@@ -165,19 +165,27 @@ def _read_member(reader: HeaderReader, member: ZipInfo, files: Collection[str]) 
     stem = file.removesuffix(SUFFIX)
     key = file if stem in files else stem
     field = f"the member {key!r}"
-    source, start, head = open_member(reader, member, field, HEAD_BYTES)
+    start, head = open_member(reader, member, field, HEAD_BYTES)
     if stem == file and not head.startswith(MAGIC):
         actual, expected = "no NumPy array", f"an array, or a name with {SUFFIX}"
-        return key, reader.error(field, actual, expected, "unzip it", offset), None
+        return key, reader.error(field, actual, expected, "unzip it", offset)
     stop = min(_compute_header_stop(head), member.file_size)
     if stop > len(head):
-        head = (source or reader).read_bytes(start, start + stop)
-    layout, stop = _parse_array(path, head, start, key, f"the array {key!r}")
-    if isinstance(layout, Layout) and stop > start + member.file_size:
-        actual = f"{member.file_size} bytes"
-        expected = f"{stop - start} bytes for shape {layout.shape}"
-        raise TensorFormatError(path, field, actual, expected, "the file is corrupt", offset)
-    return key, layout, source
+        _, head = open_member(reader, member, field, stop + _DEFLATE_OVERHEAD)
+    is_deflated = member.compress_type != ZIP_STORED
+    origin = 0 if is_deflated else start
+    layout, stop = _parse_array(path, head, origin, key, f"the array {key!r}")
+    if isinstance(layout, TensorFormatError):
+        return key, layout
+    expected = f"{stop - origin} bytes for shape {layout.shape}"
+    is_complete = stop <= origin + member.file_size
+    reader.check(is_complete, field, f"{member.file_size} bytes", expected, offset=offset)
+    if is_deflated:
+        array = layout.inner if isinstance(layout, Transposed) else layout
+        assert isinstance(array, Dense)
+        deflated = Deflated(member, start, array)
+        layout = column_major(deflated) if isinstance(layout, Transposed) else deflated
+    return key, layout
 
 
 def _compute_header_stop(head: bytes) -> int:

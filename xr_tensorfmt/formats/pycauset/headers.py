@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from struct import Struct, pack
 from typing import Any, ClassVar
-from zipfile import ZipInfo
+from zipfile import ZIP_STORED, ZipInfo
 from zlib import crc32
 
 import numpy as np
@@ -434,7 +434,7 @@ def _find_entries(reader: HeaderReader, listed: Sequence[ZipInfo]) -> Iterator[t
         field, expected = f"the entry {name!r}", "an entry stored without compression"
         actual = f"missing among {', '.join(map(repr, members))}"
         reader.check(name in members, field, actual, expected, hint, 0)
-        content, start, _ = open_member(reader, members[name], field)
-        offset = members[name].header_offset
-        reader.check(content is None, field, "compressed", expected, hint, offset)
+        start, _ = open_member(reader, members[name], field)
+        is_stored, offset = members[name].compress_type == ZIP_STORED, members[name].header_offset
+        reader.check(is_stored, field, "compressed", expected, hint, offset)
         yield members[name], start
