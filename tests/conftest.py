@@ -109,7 +109,7 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
             item.add_marker(marker)
         if STORE_FIXTURES & set(item.fixturenames):
             item.add_marker("store")
-        if "conformance" in item.fixturenames:
+        if "conformance" in item.fixturenames or item.name.startswith("test_mutated_files"):
             item.add_marker("slow")
         if hasattr(item.obj, "hypothesis"):
             item.add_marker("property")
