@@ -9,11 +9,10 @@ import numpy as np
 import xarray as xr
 from hypothesis import strategies as st
 
-from tests import magfiles as mf
 from xr_tensorfmt.formats.mag.read import LITTLE_ENDIAN
 
-NUMPY_DTYPES = ("float32", "float16", "bool", *mf.INTEGERS)
-NARROW_DTYPES = ("bfloat16", "float8_e4m3fn")
+NUMPY_DTYPES = tuple(name for name in LITTLE_ENDIAN if hasattr(np, name))
+NARROW_DTYPES = tuple(name for name in LITTLE_ENDIAN if not hasattr(np, name))
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 json_values = st.recursive(

@@ -1,108 +1,51 @@
-"""The built-in formats pass the test suite for formats."""
+"""The built-in formats pass the test suite for formats, and are in the tables of all tests."""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
+import pytest
 import xarray as xr
 
+from tests.families import FILES
+from tests.fuzz.structure import STRUCTURES
+from tests.goldenfiles import GENERATED
+from tests.samples import SAMPLES, Sample
 from xr_tensorfmt.formats.registry import BUILT_IN
 from xr_tensorfmt.testing import FormatTests, WritableFormatTests
 
-VALUES = np.random.default_rng(0).random((64, 100))
-WEIGHTS = VALUES.astype("f4")
+WRITABLE = {built_in.name for built_in in BUILT_IN if built_in.can_write}
 
 
-class TestTens(WritableFormatTests):
-    format = "tens"
-    file_name = "example.tens"
+def build_suite(name: str, sample: Sample) -> type[FormatTests]:
+    """Return the suite of a sample, as a subclass of the suite for formats would be written."""
 
-    def create_dataset(self) -> xr.Dataset:
-        return xr.Dataset({"tensor": (("a", "b"), VALUES)})
+    def create_dataset(self: Any) -> xr.Dataset:
+        return sample.make()
 
+    def write(self: Any, dataset: xr.Dataset, path: str) -> None:
+        assert sample.write is not None
+        sample.write(dataset, path)
 
-class TestTensWithMetadata(WritableFormatTests):
-    format = "tens"
-    file_name = "example.tens"
-
-    def create_dataset(self) -> xr.Dataset:
-        labels = np.arange(64) / 2
-        attrs = {"unit": "eV"}
-        return xr.Dataset({"gamma": (("F", "q"), VALUES, attrs)}, {"F": labels}, {"run": 3})
+    content = {"format": sample.format, "file_name": sample.file_name, **sample.suite}
+    content |= {"create_dataset": create_dataset} | ({"write": write} if sample.write else {})
+    base = WritableFormatTests if sample.format in WRITABLE else FormatTests
+    return type(f"Test{name.title().replace(' ', '')}", (base,), content)
 
 
-class TestMag(WritableFormatTests):
-    format = "mag"
-    file_name = "example.mag"
-
-    def create_dataset(self) -> xr.Dataset:
-        data = {
-            "layers.0.weight": (("out", "in"), WEIGHTS),
-            "layers.0.bias": ("out", WEIGHTS[:, 0]),
-        }
-        return xr.Dataset(data, attrs={"epoch": 3})
+globals().update({suite.__name__: suite for suite in map(build_suite, SAMPLES, SAMPLES.values())})
 
 
-class TestSafetensors(WritableFormatTests):
-    format = "safetensors"
-    file_name = "example.safetensors"
-
-    def create_dataset(self) -> xr.Dataset:
-        return xr.Dataset({"weight": (("weight_dim_0", "weight_dim_1"), WEIGHTS)})
-
-
-class TestNpy(WritableFormatTests):
-    format = "npy"
-    file_name = "example.npy"
-
-    def create_dataset(self) -> xr.Dataset:
-        return xr.Dataset({"tensor": (("dim_0", "dim_1"), VALUES)})
+@pytest.mark.parametrize("name", [built_in.name for built_in in BUILT_IN])
+def test_every_format_is_in_each_table_of_tests(name: str) -> None:
+    assert name in {sample.format for sample in SAMPLES.values()}, "tests/samples.py"
+    assert name in {file.partition("/")[0] for file in GENERATED}, "tests/goldenfiles.py"
+    assert name == "cc4s" or any(file.startswith(f"{name}-") for file in FILES), "tests/families.py"
+    assert name in STRUCTURES or name == "npz", "tests/fuzz/structure.py"  # npz is a zip
 
 
-class TestNpz(FormatTests):
-    format = "npz"
-    file_name = "example.npz"
-
-    def create_dataset(self) -> xr.Dataset:
-        return xr.Dataset({"a": (("a_dim_0", "a_dim_1"), VALUES), "b": ("b_dim_0", np.arange(5))})
-
-    def write(self, dataset: xr.Dataset, path: str) -> None:
-        np.savez(path, **{str(name): array.values for name, array in dataset.items()})
-
-
-class TestPycauset(WritableFormatTests):
-    format = "pycauset"
-    file_name = "example.pycauset"
-
-    def create_dataset(self) -> xr.Dataset:
-        return xr.Dataset({"tensor": (("row", "col"), VALUES)})
-
-
-class TestCc4s(WritableFormatTests):
-    format = "cc4s"
-    file_name = "Amplitudes.yaml"
-    needs_suffix = True
-    is_single_file = False
-
-    def create_dataset(self) -> xr.Dataset:
-        return xr.Dataset({"Amplitudes": (("State", "State_2"), VALUES)})
-
-
-class TestVespa(WritableFormatTests):
-    format = "vespa"
-    file_name = "example.tbf"
-
-    def create_dataset(self) -> xr.Dataset:
-        attrs = {"vespa_type": "tensor(x[64],y[100])"}
-        return xr.Dataset({"tensor": (("x", "y"), VALUES, attrs)})
-
-
-def test_every_built_in_format_runs_suite() -> None:
-    suites = {value for value in globals().values() if isinstance(value, type)}
-    reading = {suite.format for suite in suites if hasattr(suite, "format")}
-    writing = {
-        suite.format
-        for suite in suites - {WritableFormatTests}
-        if issubclass(suite, WritableFormatTests)
-    }
-    assert reading == {choice.name for choice in BUILT_IN}
-    assert writing == {choice.name for choice in BUILT_IN if choice.can_write}
+def test_bug_of_reader_fails_in_suite(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = build_suite("npy", SAMPLES["npy"])()
+    monkeypatch.setattr(type(suite), "open", lambda *_, **__: {}["a bug"])
+    with pytest.raises(AssertionError, match=r"mutation 0 of .*KeyError"):
+        suite.test_mutated_files_raise_only_documented_errors(tmp_path)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tests.samples import can_write_dtype
 from xr_tensorfmt import to_file
 from xr_tensorfmt.formats import registry
 
@@ -33,7 +34,11 @@ def make_array(offset: float = 0.0, shape: tuple[int, int] = SHAPE) -> xr.DataAr
     return xr.DataArray(values, dims=("x", "y"), name="tensor")
 
 
-DTYPES = {"cc4s": "float64"}
+DTYPES = {
+    built_in.name: "float64"
+    for built_in in registry.BUILT_IN
+    if built_in.can_write and not can_write_dtype(built_in.name, "float32")
+}
 """dtypes of formats that cannot store float32."""
 
 

@@ -12,11 +12,9 @@ import xarray as xr
 
 from tests.released_magnetron import get_magnetron_dtype, magnetron, snapshot
 from xr_tensorfmt.core.elements import get_stored_name
+from xr_tensorfmt.formats.mag.read import LITTLE_ENDIAN
 
-DTYPES = [
-    "float32", "float16", "bfloat16", "float8_e4m3fn", "boolean", "uint8", "int8", "uint16",
-    "int16", "uint32", "int32", "uint64", "int64",
-]  # fmt: skip
+DTYPES = ["boolean" if name == "bool" else name for name in LITTLE_ENDIAN]
 
 
 def get_numpy_dtype(name: str) -> np.dtype:

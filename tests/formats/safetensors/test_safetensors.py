@@ -27,8 +27,9 @@ from tests.opening import open_lazily
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
 from xr_tensorfmt.core.elements import get_stored_name
 from xr_tensorfmt.core.narrow_floats import FLOAT8_NAMES
+from xr_tensorfmt.formats.safetensors import ELEMENTS
 
-DTYPES = ("?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8", "<c8")
+DTYPES = [name for name in ELEMENTS if hasattr(np, name)]
 NARROW = {name: getattr(ml_dtypes, name) for name in ("bfloat16", *FLOAT8_NAMES)}
 
 arrays = hnp.arrays(
