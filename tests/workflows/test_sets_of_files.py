@@ -272,6 +272,12 @@ def test_failing_request(
         if "unchanged." in (message or "") and values != {2}:
             assert FailingStore.store.keys() >= before.keys()
             assert values == ({1} if before else None)
+        if way == "x" and message and not lasts:  # nothing is in the way
+            assert not FailingStore.store or values == {2}
+            if values is None:
+                store.faults = Faults()
+                write()
+                assert read() == {2}
     FailingStore.store.clear()
     FailingStore.store.update(before)
     store.faults, store.has_effect = Faults(), False

@@ -1,0 +1,214 @@
+"""Locks of sets of files, and what is decided when files are published."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests.opening import load
+from tests.workflows.sets import KINDS, SETS, read_set, write_set
+from xr_tensorfmt import to_file
+from xr_tensorfmt.writing import publishing
+
+fcntl = pytest.importorskip("fcntl", reason="this system cannot lock files")
+
+
+@KINDS
+@pytest.mark.parametrize("locked", ["directory", "index"])
+def test_locks_that_others_can_hold_block_no_writer(
+    tmp_path: Path, kind: str, locked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "MAX_LOCK_WAIT", 0.1)
+    write_set(kind, 1, tmp_path)
+    path = tmp_path if locked == "directory" else tmp_path / SETS[kind][0]
+    descriptor = os.open(path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    write_set(kind, 2, tmp_path)
+    os.close(descriptor)
+    assert read_set(kind, tmp_path) == {2}
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_writer_that_keeps_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_own: bool
+) -> None:
+    write_set("model", 1, tmp_path)
+    monkeypatch.setattr(publishing, "MAX_LOCK_WAIT", 0.1)
+    index = str(tmp_path / SETS["model"][0])
+    with publishing.lock_set(index):
+        if is_own:
+            with pytest.raises(TimeoutError, match=r"same files; .*; the target is unch") as caught:
+                write_set("model", 2, tmp_path)
+            assert caught.value.filename == index
+            assert read_set("model", tmp_path) == {1}
+            to_file(xr.Dataset({"a": ("x", np.ones(3))}), tmp_path / "single.safetensors")
+            write_set("tensor", 2, tmp_path)
+        else:
+            monkeypatch.setattr(os, "geteuid", lambda: 12345)
+            write_set("model", 2, tmp_path)
+            assert read_set("model", tmp_path) == {2}
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_system_without_locks_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    write_set("model", 1, tmp_path)
+    assert read_set("model", tmp_path) == {1}
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_children_forked_while_a_thread_writes_keep_no_lock(tmp_path: Path) -> None:
+    stop, problems = threading.Event(), list[BaseException]()
+
+    def write() -> None:
+        try:
+            while not stop.is_set():
+                write_set("model", 1, tmp_path)
+        except BaseException as error:  # noqa: BLE001  # the test raises it
+            problems.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=time.sleep, args=(60,)) for _ in range(10)]
+    for child in children:
+        child.start()
+        time.sleep(0.01)
+    stop.set()
+    writer.join(30)
+    is_blocked = writer.is_alive()
+    write_set("model", 2, tmp_path)
+    for child in children:
+        child.kill()
+        child.join()
+    assert not is_blocked
+    assert not problems
+    assert read_set("model", tmp_path) == {2}
+
+
+def test_lock_is_released_although_a_child_inherits_it(tmp_path: Path) -> None:
+    index = str(tmp_path / "index")
+    with publishing.lock_set(index):
+        (descriptor,) = publishing._held
+        copy = os.dup(descriptor)  # as in a child
+    with publishing.lock_set(index):
+        assert publishing._held
+    os.close(copy)
+
+
+def make_calculation() -> xr.Dataset:
+    indices = ("State", np.arange(4), {"values": [0.5, 1.5, 2.5, 3.5]})
+    return xr.Dataset({"w": ("State", np.ones(4))}, {"State_Spin": indices})
+
+
+SUFFIXES = ("mag", "safetensors", "tens", "npy", "yaml", "pycauset")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_values_in_memory_at_the_call_are_written(tmp_path: Path, suffix: str) -> None:
+    buffer, tasks = np.zeros((4, 4)), []
+    dims = ("row", "col") if suffix == "pycauset" else ("dim_0", "dim_1")
+    for number in range(3):
+        buffer[:] = number
+        array = xr.DataArray(buffer, dims=dims, name="tensor")
+        options = {"encoding": {"tensor": {"dtype": "float32"}}} if suffix == "mag" else {}
+        path = tmp_path / f"{number}.{suffix}"
+        tasks.append(to_file(array, path, compute=False, **options))
+    dask.compute(*tasks)
+    for number in range(3):
+        values = next(iter(load(tmp_path / f"{number}.{suffix}").data_vars.values()))
+        assert (values == number).all()
+
+
+def test_values_of_a_region_in_memory_at_the_call_are_written(tmp_path: Path) -> None:
+    path, buffer = tmp_path / "a.mag", np.zeros(2, "f4")
+    to_file(xr.Dataset({"a": ("x", np.zeros(6, "f4"))}), path)
+    tasks = []
+    for number in range(3):
+        buffer[:] = number
+        region = {"x": slice(2 * number, 2 * number + 2)}
+        tasks.append(to_file(xr.Dataset({"a": ("x", buffer)}), path, region=region, compute=False))
+    dask.compute(*tasks)
+    assert load(path).a.values.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("protocol", ["", "memory://"])
+def test_kept_file_that_disappears_is_written(tmp_path: Path, protocol: str, memory: Any) -> None:
+    directory = f"{protocol}{tmp_path}"
+    ds = make_calculation()
+    to_file(ds, f"{directory}/a.yaml")
+    task = to_file(ds, f"{directory}/w.yaml", compute=False)
+    if protocol:
+        memory.rm_file(f"{tmp_path}/State.yaml")
+    else:
+        (tmp_path / "State.yaml").unlink()
+    task.compute()
+    assert "State_Spin" in xr.open_dataset(f"{directory}/w.yaml", engine="tensorfmt").coords
+
+
+def test_kept_file_that_changes_is_not_replaced(tmp_path: Path) -> None:
+    to_file(make_calculation(), tmp_path / "a.yaml")
+    task = to_file(make_calculation(), tmp_path / "w.yaml", compute=False)
+    path = tmp_path / "State.yaml"
+    path.write_text(path.read_text().replace("3", "2"))
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"State\.yaml in the same directory has other values"):
+        task.compute()
+    assert path.read_bytes() == before
+    assert sorted(os.listdir(tmp_path)) == ["State.yaml", "a.elements", "a.yaml"]
+
+
+def test_repeated_tasks_continue_in_the_same_unfinished_file(tmp_path: Path) -> None:
+    """As after the loss of a worker."""
+    values = np.arange(32.0).reshape(4, 8)
+    array = xr.DataArray(values, dims=("x", "y"), name="tensor").chunk(x=1)
+    graph = dict(to_file(array, tmp_path / "a.safetensors", compute=False).dask)
+    blocks = [key for key in graph if key[0].startswith("write-")]
+    for block in (*blocks[:3], *blocks):
+        dask.get(graph, block)
+        assert len(os.listdir(tmp_path)) == 1
+    dask.get(graph, next(key for key in graph if str(key).startswith("finish-")))
+    np.testing.assert_array_equal(load(tmp_path / "a.safetensors").tensor, values)
+    assert os.listdir(tmp_path) == ["a.safetensors"]
+
+
+@pytest.mark.parametrize("compute", [True, False])
+def test_threads_write_large_and_small_files(tmp_path: Path, compute: bool) -> None:
+    large = xr.Dataset({"w": ("x", np.ones(17 << 18, "f4"))})
+    problems: list[BaseException] = []
+
+    def write(number: int) -> None:
+        try:
+            for _ in range(3 if number < 2 else 20):
+                data = large if number < 2 else large.isel(x=slice(10))
+                task = to_file(data, tmp_path / f"{number}.mag", compute=compute)
+                if task is not None:
+                    task.compute()
+        except BaseException as error:  # noqa: BLE001  # the test raises it
+            problems.append(error)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+    assert len(os.listdir(tmp_path)) == 4
