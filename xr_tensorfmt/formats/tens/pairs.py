@@ -101,13 +101,6 @@ class Pairs(WholeLayout):
 
     def parse(self, source: Source, pieces: Iterable[Bytes]) -> SortedPairs:
         """Sort the pairs by index; raise TensorFormatError about an invalid or repeated index."""
-        pairs = self.sort_pairs(pieces)
-        if pairs.wrong.size:
-            raise self.build_index_error(source, pairs, int(pairs.wrong[0]))
-        return pairs
-
-    def sort_pairs(self, pieces: Iterable[Bytes]) -> SortedPairs:
-        """Sort the pairs by index."""
         columns = [np.empty(0, INDEX_DTYPE)]
         values = [np.empty((0, self.components), self.dtype)]
         for piece in pieces:
@@ -120,15 +113,14 @@ class Pairs(WholeLayout):
         ascending = column[order]
         is_wrong = ascending >= prod(self.lengths)
         is_wrong[1:] |= ascending[1:] == ascending[:-1]
-        wrong = np.sort(order[is_wrong])
-        return SortedPairs(ascending.view(np.int64), np.concatenate(values)[order], order, wrong)
+        if is_wrong.any():
+            number = int(order[is_wrong].min())
+            raise self._build_index_error(source, number, int(column[number]))
+        return SortedPairs(ascending.view(np.int64), np.concatenate(values)[order], order)
 
-    def build_index_error(
-        self, source: Source, pairs: SortedPairs, number: int
-    ) -> TensorFormatError:
+    def _build_index_error(self, source: Source, number: int, index: int) -> TensorFormatError:
         """Build the error about a pair whose index is out of bounds or repeated."""
         total = prod(self.lengths)
-        index = int(pairs.indices[pairs.numbers == number].view(INDEX_DTYPE)[0])
         actual, expected = str(index), f"a global index below {total}"
         hint = "the file is corrupt, or its dimension headers are wrong"
         if index < total:
@@ -195,9 +187,8 @@ class SortedPairs:
 
     indices: Integers
     values: Array  # a row per pair
-    # Numbers of the pairs in the file, and of those with an invalid or repeated index.
+    # Numbers of the pairs in the file.
     numbers: Integers
-    wrong: Integers
 
 
 @dataclass(frozen=True)
@@ -207,10 +198,8 @@ class Symmetry:
     code: str
     index_map: str
     packed: bool
-    # Offset of the chunk, of the padding after its content, and of its end.
+    # Offset of the chunk.
     offset: int
-    padding: int
-    stop: int
 
     def __str__(self) -> str:
         """Return the operation code and the index map."""
@@ -222,27 +211,25 @@ class Symmetry:
         cursor, order = Cursor(reader, chunk.content_offset), len(header.lengths)
         flags, length = cursor.unpack(_FIELDS, "the symmetry flags")
         stop = cursor.offset + length + order
-        if stop > chunk.stop:
-            expected = f"at least {stop - chunk.offset} for the code and {order} indices"
-            hint, offset = "the file is corrupt", chunk.offset + 8
-            raise reader.error("the size of chunk 'SYMMETRY'", chunk.size, expected, hint, offset)
+        expected = f"at least {stop - chunk.offset} for the code and {order} indices"
+        field, fits = "the size of chunk 'SYMMETRY'", stop <= chunk.stop
+        reader.check(fits, field, chunk.size, expected, offset=chunk.offset + 8)
         content = cursor.take(length + order, "the symmetry").decode("latin-1")
         code, index_map = content[:length], content[length:]
-        if sorted(index_map) != sorted(header.index_names):
-            field, hint = "the index map of a symmetry", "the file is corrupt"
-            expected = f"a permutation of the index names {header.index_names!r}"
-            raise cursor.error(field, repr(index_map), expected, hint, skip=length)
-        return cls(code, index_map, bool(flags & _PACKED_FLAG), chunk.offset, stop, chunk.stop)
+        expected = f"a permutation of the index names {header.index_names!r}"
+        fits = sorted(index_map) == sorted(header.index_names)
+        field = "the index map of a symmetry"
+        cursor.check(fits, field, repr(index_map), expected, skip=length)
+        return cls(code, index_map, bool(flags & _PACKED_FLAG), chunk.offset)
 
     def build_operation(self, reader: HeaderReader, header: TensHeader) -> Operation:
         """Return the operation. Raise TensorFormatError if it does not fit the tensor."""
         names = header.index_names
 
         def check(holds: bool, actual: str, expected: str) -> None:
-            if not holds:
-                field, actual = f"the symmetry {str(self)!r}", f"packed with {actual}"
-                hint = f"the other elements are not defined; {_UNPACK}"
-                raise reader.error(field, actual, expected, hint, self.offset)
+            field, actual = f"the symmetry {str(self)!r}", f"packed with {actual}"
+            hint = f"the other elements are not defined; {_UNPACK}"
+            reader.check(holds, field, actual, expected, hint, self.offset)
 
         check(self.code in SIGNS, f"the operation {self.code!r}", "'x' or '-x'")
         expected = "index names that are all different"
@@ -269,8 +256,7 @@ def build_group(
         for product in {operation.compose(generator) for generator in generators} - members:
             group.append(product)
             members.add(product)
-        if len(group) > MAX_OPERATIONS:
-            field, actual = "the group of the packed symmetries", f"more than {MAX_OPERATIONS}"
-            expected = f"at most {MAX_OPERATIONS} operations"
-            raise reader.error(field, actual, expected, _UNPACK, header.stop)
+        field, actual = "the group of the packed symmetries", f"more than {MAX_OPERATIONS}"
+        expected, fits = f"at most {MAX_OPERATIONS} operations", len(group) <= MAX_OPERATIONS
+        reader.check(fits, field, actual, expected, _UNPACK, header.stop)
     return tuple(group)

@@ -20,12 +20,12 @@ from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.embedded_metadata import MAX_EMBEDDED_BYTES
-from xr_tensorfmt.core.findings import End, Finding, finding_from_error
+from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense, Layout, column_major
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
-from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.value_checks import check_readable
+from xr_tensorfmt.core.reading import read as read_layout
+from xr_tensorfmt.core.value_checks import check_readable, iterate_selections
 from xr_tensorfmt.formats.tens import MAGIC
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, Pairs, Symmetry, build_group
 
@@ -33,7 +33,6 @@ VERSION_0_9 = 0x9000
 VERSION_1_0 = 0x10000
 _VERSIONS = (VERSION_0_9, VERSION_1_0)
 _CODES = {b"uint": "<u", b"UINT": ">u", b"sint": "<i", b"SINT": ">i", b"IEEE": "<f"}
-NUMBERS_PER_ELEMENT = (1, 2, 4, 8)
 INDEX_VALUE_FLAG = 1
 
 # Magic, version, number type, bytes per number, numbers per element, order, flags, zero.
@@ -74,22 +73,16 @@ class TensHeader:
         fields = cursor.unpack(_FIXED, "the TENS header")
         magic, version, number_type, size, numbers, order, flags, _ = fields
         _check_version(reader, magic, version)
-        hint = "the header is corrupt, or the file has another format"
-        if number_type not in _CODES:
-            field, expected = "the number type", f"one of {', '.join(map(repr, _CODES))}"
-            raise reader.error(field, repr(number_type), expected, hint, _TYPE_AT)
-        if numbers not in NUMBERS_PER_ELEMENT:
-            field = "the count of numbers per element"
-            raise reader.error(field, numbers, "1, 2, 4 or 8", hint, _NUMBERS_AT)
+        field, expected = "the number type", f"one of {', '.join(map(repr, _CODES))}"
+        cursor.check(number_type in _CODES, field, repr(number_type), expected, skip=_TYPE_AT)
+        field, expected = "the count of numbers per element", "1, 2, 4 or 8"
+        cursor.check(numbers in (1, 2, 4, 8), field, numbers, expected, skip=_NUMBERS_AT)
         allowed = INDEX_VALUE_FLAG if version == VERSION_1_0 else 0
-        if flags & ~allowed:
-            expected = "0 or 1 (index-value storage)" if allowed else "0 in a version below 1.0"
-            reserved = "a reserved flag may change the layout of the data, so they cannot be read"
-            field = "the tensor flags"
-            raise reader.error(field, f"0x{flags:08x}", expected, reserved, _FLAGS_AT)
-        if order > MAX_DIMENSIONS:
-            expected = f"at most {MAX_DIMENSIONS} dimensions"
-            raise reader.error("the rank of the tensor", order, expected, hint, _ORDER_AT)
+        field = "the tensor flags"
+        expected = "0 or 1 (index-value storage)" if allowed else "0 in a version below 1.0"
+        cursor.check(not flags & ~allowed, field, f"0x{flags:08x}", expected, skip=_FLAGS_AT)
+        field, expected = "the rank of the tensor", f"at most {MAX_DIMENSIONS} dimensions"
+        cursor.check(order <= MAX_DIMENSIONS, field, order, expected, skip=_ORDER_AT)
         raw = cursor.take(order * _DIMENSION.size, "the dimension headers")
         dimensions = list(_DIMENSION.iter_unpack(raw))
         lengths = tuple(length for length, _ in dimensions)
@@ -126,15 +119,13 @@ def is_index_name(name: str) -> bool:
 
 
 def _check_version(reader: HeaderReader, magic: bytes, version: int) -> None:
-    if magic != MAGIC:
-        hint = "it is not a TENS file"
-        raise reader.error("the magic number", repr(magic), repr(MAGIC), hint, 0)
-    if version not in _VERSIONS:
-        hint = "another version or a corrupt header; write the file again with a supported one"
-        if int.from_bytes(version.to_bytes(4, "big"), "little") in _VERSIONS:
-            hint = "the integers of the header are big-endian, which TENS does not allow"
-        expected = f"0x{VERSION_0_9:08x} (0.9) or 0x{VERSION_1_0:08x} (1.0)"
-        raise reader.error("the version", f"0x{version:08x}", expected, hint, _VERSION_AT)
+    hint = "it is not a TENS file"
+    reader.check(magic == MAGIC, "the magic number", repr(magic), repr(MAGIC), hint, 0)
+    hint = "another version or a corrupt header; write the file again with a supported one"
+    if int.from_bytes(version.to_bytes(4, "big"), "little") in _VERSIONS:
+        hint = "the integers of the header are big-endian, which TENS does not allow"
+    actual, expected = f"0x{version:08x}", "0x00009000 (0.9) or 0x00010000 (1.0)"
+    reader.check(version in _VERSIONS, "the version", actual, expected, hint, _VERSION_AT)
 
 
 # Magic number, and size of the chunk including this header.
@@ -195,15 +186,14 @@ def read_chunks(reader: HeaderReader, start: int) -> Iterator[Chunk]:
         if magic == DENSE_DATA:
             yield chunk
             return
-        if not CHUNK_HEADER_BYTES <= size <= remaining or size % CHUNK_UNIT:
-            field = f"the size of chunk {magic.decode()!r}"
-            expected = f"a multiple of 8 from 16 to the {remaining} bytes that remain"
-            hint = "the file is truncated or corrupt"
-            raise reader.error(field, size, expected, hint, offset + 8)
+        field = f"the size of chunk {magic.decode()!r}"
+        expected = f"a multiple of 8 from 16 to the {remaining} bytes that remain"
+        fits = CHUNK_HEADER_BYTES <= size <= remaining and not size % CHUNK_UNIT
+        reader.check(fits, field, size, expected, offset=offset + 8)
         yield chunk
         offset = chunk.stop
     field, actual = "the number of chunks before the data", f"more than {MAX_CHUNKS}"
-    raise reader.error(field, actual, f"at most {MAX_CHUNKS}", "the file is corrupt", start)
+    raise reader.error(field, actual, f"at most {MAX_CHUNKS}", offset=start)
 
 
 # Writable dtypes of a version. Other numbers are only read.
@@ -220,12 +210,10 @@ def build_element(header: TensHeader, reader: HeaderReader) -> tuple[Plain, int]
     """Return the type of a number, and the numbers per element. A complex number counts as one."""
     number_type, size = header.number_type, header.bytes_per_number
     allowed = (4, 8) if number_type == b"IEEE" else (1, 2, 4, 8)
-    if size not in allowed:
-        field = "the count of bytes per number"
-        sizes = ", ".join(map(str, allowed))
-        expected = f"one of {sizes} for numbers of type {number_type.decode()}"
-        hint = "the header is corrupt, or numpy does not support such numbers"
-        raise reader.error(field, size, expected, hint, _BYTES_AT)
+    expected = f"one of {str(allowed)[1:-1]} for numbers of type {number_type.decode()}"
+    hint = "the header is corrupt, or numpy does not support such numbers"
+    field = "the count of bytes per number"
+    reader.check(size in allowed, field, size, expected, hint, _BYTES_AT)
     if number_type == b"IEEE" and header.numbers_per_element == 2:
         return Plain(np.dtype(f"<c{2 * size}")), 1
     return Plain(np.dtype(f"{_CODES[number_type]}{size}")), header.numbers_per_element
@@ -285,21 +273,17 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
             f"{COMPONENT!r} is reserved for a dimension of TENS files; choose another name"
         )
     has_components = file.components > 1
-    layout = column_major(_build_layout(reader, file, options), trailing=int(has_components))
+    components = (file.components,) * has_components
+    layout: Layout = Dense((*header.lengths[::-1], *components), file.element, file.offset)
+    if file.pairs is not None:
+        layout, count = file.pairs, file.pairs.count
+        options.check_filled(reader.source.name, "the tensor", header.size, count, FIXED_BYTES)
+    layout = column_major(layout, trailing=int(has_components))
     dims = (*names, COMPONENT) if has_components else names
     encoding = {"tensorfmt": _build_file_info(file), "dtype": file.element.encoding}
     tensor = Tensor(options.name, dims, layout, encoding=encoding)
     end = End(reader.source, file.stop, "the data" if file.pairs is None else "the pairs")
     return Container((tensor,), ends=(end,), embedded=file.embedded, parsed=file)
-
-
-def _build_layout(reader: HeaderReader, file: TensFile, options: OpenOptions) -> Layout:
-    path, size, components = reader.source.name, file.header.size, file.components
-    if file.pairs is not None:
-        options.check_filled(path, "the tensor", size, file.pairs.count, FIXED_BYTES)
-        return file.pairs
-    lengths = file.header.lengths[::-1]
-    return Dense((*lengths, components) if components > 1 else lengths, file.element, file.offset)
 
 
 def _build_file_info(file: TensFile) -> dict[str, Any]:
@@ -334,14 +318,10 @@ def _read_0_9(reader: HeaderReader, header: TensHeader) -> TensFile:
     if file.stop == reader.source.size:
         return file
     remaining = reader.source.size - header.stop
-    fault = "has trailing bytes" if remaining > file.nbytes else "is truncated"
-    raise reader.error(
-        field=f"the data of a tensor of shape {header.lengths}",
-        actual=f"{remaining} bytes",
-        expected=f"{file.nbytes} bytes",
-        hint=f"the file {fault}, or its header is corrupt",
-        offset=header.stop,
-    )
+    field = f"the data of a tensor of shape {header.lengths}"
+    hint = "has trailing bytes" if remaining > file.nbytes else "is truncated"
+    hint = f"the file {hint}, or its header is corrupt"
+    raise reader.error(field, f"{remaining} bytes", f"{file.nbytes} bytes", hint, header.stop)
 
 
 def _read_1_0(reader: HeaderReader, header: TensHeader) -> TensFile:
@@ -366,39 +346,29 @@ def _read_1_0(reader: HeaderReader, header: TensHeader) -> TensFile:
     if header.is_index_value:
         return _read_pairs(reader, file)
     actual = f"missing ({reader.source.size - file.offset} bytes remain)"
-    hint = "the file is truncated or corrupt"
-    raise reader.error("the data", actual, "a chunk 'DENSDATA'", hint, file.offset)
+    raise reader.error("the data", actual, "a chunk 'DENSDATA'", offset=file.offset)
 
 
 def _read_dense(reader: HeaderReader, file: TensFile) -> TensFile:
     """Find the values in the last chunk, DENSDATA, and check its size."""
     chunk, size = file.chunks[-1], reader.source.size
-    if file.header.is_index_value:
-        actual, hint = "in a file whose flags say index-value storage", "the header is corrupt"
-        raise reader.error("a chunk 'DENSDATA'", actual, "one of the two", hint, chunk.offset)
+    field, actual = "a chunk 'DENSDATA'", "in a file whose flags say index-value storage"
+    has_flag = file.header.is_index_value
+    reader.check(not has_flag, field, actual, "one of the two", offset=chunk.offset)
     for symmetry in file.symmetries:
-        if symmetry.packed:
-            raise reader.error(
-                field=f"the symmetry {str(symmetry)!r}",
-                actual="packed in a file of sequential values",
-                expected="index-value storage",
-                hint="TENS 1.0 does not define the order of such values; write them as pairs",
-                offset=symmetry.offset,
-            )
+        field, actual = f"the symmetry {str(symmetry)!r}", "packed in a file of sequential values"
+        hint = "TENS 1.0 does not define the order of such values; write them as pairs"
+        expected, offset = "index-value storage", symmetry.offset
+        reader.check(not symmetry.packed, field, actual, expected, hint, offset)
     needed = compute_chunk_size(file.nbytes)
     is_unpadded = chunk.stop == size == chunk.content_offset + file.nbytes
-    if chunk.size != needed and not is_unpadded:
-        raise reader.error(
-            field="the size of chunk 'DENSDATA'",
-            actual=chunk.size,
-            expected=f"{needed} for a tensor of shape {file.header.lengths}",
-            hint="the file is corrupt, or its data are packed in an undefined way",
-            offset=chunk.offset + 8,
-        )
-    if chunk.stop > size:
-        actual = f"truncated by the end of the file at byte {size}"
-        expected, hint = f"{chunk.size} bytes of chunk 'DENSDATA'", "the file is truncated"
-        raise reader.error("the data", actual, expected, hint, chunk.offset)
+    expected = f"{needed} for a tensor of shape {file.header.lengths}"
+    hint = "the file is corrupt, or its data are packed in an undefined way"
+    field, fits = "the size of chunk 'DENSDATA'", chunk.size == needed or is_unpadded
+    reader.check(fits, field, chunk.size, expected, hint, chunk.offset + 8)
+    actual = f"truncated by the end of the file at byte {size}"
+    expected, hint = f"{chunk.size} bytes of chunk 'DENSDATA'", "the file is truncated"
+    reader.check(chunk.stop <= size, "the data", actual, expected, hint, chunk.offset)
     return replace(file, offset=chunk.content_offset)
 
 
@@ -411,12 +381,9 @@ def _read_pairs(reader: HeaderReader, file: TensFile) -> TensFile:
     lengths = file.header.lengths[::-1]
     pairs = Pairs(lengths, file.element, file.components, offset, count, group)
     room = (reader.source.size - offset) // pairs.stride
-    if count > min(room, total):
-        limit = f"{room} pairs that fit in the file"
-        if room > total:
-            limit = f"{total} elements of the tensor"
-        hint = "the file is truncated or corrupt"
-        raise reader.error(field, count, f"at most the {limit}", hint, file.offset)
+    limit = "pairs that fit in the file" if room <= total else "elements of the tensor"
+    expected = f"at most the {min(room, total)} {limit}"
+    reader.check(count <= min(room, total), field, count, expected, offset=file.offset)
     return replace(file, offset=offset, pairs=pairs)
 
 
@@ -431,10 +398,8 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
             "if it is corrupt, the content of the chunk is lost"
         )
         yield Finding(source.name, chunk.offset, "the magic of a chunk", message, "warning")
-    if pairs is not None:
-        extents = pairs.locate(Selection.everything(pairs.shape))
-        content = pairs.sort_pairs([source.read(extents)] if len(extents) else [])
-        for pair in content.wrong[:limit].tolist():
-            yield finding_from_error(pairs.build_index_error(source, content, pair))
-        if not content.wrong.size and len(pairs.group) > 1:
+    if pairs is not None and file.header.size:
+        # The first read sorts all pairs, and raises an error about a wrong index.
+        read_layout(pairs, source, next(iterate_selections(pairs, 1)))
+        if len(pairs.group) > 1:
             yield from islice(check_readable(source, pairs), limit)
