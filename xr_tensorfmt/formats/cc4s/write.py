@@ -57,7 +57,7 @@ Types = Mapping[str, str | None]
 """Types of dimensions by name."""
 
 MAX_WRITTEN_DIMENSIONS = 10
-"""Limit on  cc4s sorts their numbers as text."""
+"""Limit on dimensions. cc4s sorts their numbers as text."""
 
 
 def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = None) -> FilePlan:

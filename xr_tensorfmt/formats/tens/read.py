@@ -189,7 +189,8 @@ def read_chunks(reader: HeaderReader, start: int) -> Iterator[Chunk]:
         field = f"the size of chunk {magic.decode()!r}"
         expected = f"a multiple of 8 from 16 to the {remaining} bytes that remain"
         fits = CHUNK_HEADER_BYTES <= size <= remaining and not size % CHUNK_UNIT
-        reader.check(fits, field, size, expected, offset=offset + 8)
+        hint = "the file is truncated or corrupt"
+        reader.check(fits, field, size, expected, hint, offset + 8)
         yield chunk
         offset = chunk.stop
     field, actual = "the number of chunks before the data", f"more than {MAX_CHUNKS}"
