@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from xarray import DataArray
 
 from xr_tensorfmt.datasets.lazy_array import drop_chunks
-from xr_tensorfmt.formats.pycauset import causal_sets
-from xr_tensorfmt.formats.pycauset.bit_counts import count_bits
-from xr_tensorfmt.formats.pycauset.causal_sets import CausalMatrix
+from xr_tensorfmt.formats.pycauset import counts
+from xr_tensorfmt.formats.pycauset.counts import CausalMatrix, count_bits
 
 __all__ = ["count_between", "interval", "interval_sizes", "links", "popcount"]
 
@@ -111,7 +110,7 @@ def count_between(causal: DataArray) -> DataArray:
            [0, 0, 0, 0],
            [0, 0, 0, 0]], dtype=int32)
     """
-    values = CausalMatrix.from_array(causal).map_blocks(causal_sets.count_between, np.int32)
+    values = CausalMatrix.from_array(causal).map_blocks(counts.count_between, np.int32)
     return DataArray(values, causal.coords, causal.dims, "count_between")
 
 
@@ -135,7 +134,7 @@ def links(causal: DataArray) -> DataArray:
     >>> int(pycauset.links(causal).sum())
     165
     """
-    values = CausalMatrix.from_array(causal).map_blocks(causal_sets.find_links, np.bool_)
+    values = CausalMatrix.from_array(causal).map_blocks(counts.find_links, np.bool_)
     return DataArray(values, causal.coords, causal.dims, "links")
 
 
@@ -162,8 +161,8 @@ def interval_sizes(causal: DataArray) -> DataArray:
     """
     matrix = CausalMatrix.from_array(causal)
     ones = (1,) * len(matrix.lengths)
-    counts = matrix.map_blocks(causal_sets.count_sizes, np.int64, (ones, ones, (matrix.size,)))
-    return DataArray(counts.sum(axis=(0, 1)), dims="size", name="interval_sizes")
+    sizes = matrix.map_blocks(counts.count_sizes, np.int64, (ones, ones, (matrix.size,)))
+    return DataArray(sizes.sum(axis=(0, 1)), dims="size", name="interval_sizes")
 
 
 def interval(causal: DataArray, first: int, last: int) -> NDArray[np.int64]:
@@ -196,7 +195,7 @@ def interval(causal: DataArray, first: int, last: int) -> NDArray[np.int64]:
     >>> pycauset.interval(causal, 6, 33)
     array([14, 16, 27])
     """
-    causal_sets.check_causal(causal)
+    counts.check_causal(causal)
     try:
         row, column = (index(np.asarray(position)[()]) for position in (first, last))
     except TypeError:

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 from xr_tensorfmt import pycauset, to_file
-from xr_tensorfmt.formats.pycauset import causal_sets
+from xr_tensorfmt.formats.pycauset import counts
 
 SIZE = 75
 
@@ -29,7 +29,7 @@ def wrap(bits: np.ndarray) -> xr.DataArray:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(causal_sets, "_BLOCK", 32)
+    monkeypatch.setattr(counts, "_BLOCK", 32)
 
 
 @pytest.fixture(params=["file", "chunks", "memory", "dask", "dense", "cyclic"])
@@ -89,17 +89,17 @@ def test_counts_of_a_file_do_not_load_the_matrix(
     to_file(wrap(make_order()), tmp_path / "order.pycauset")
     causal = xr.open_dataarray(tmp_path / "order.pycauset", engine="tensorfmt", chunks={})
     shapes = []
-    read = causal_sets.CausalMatrix.read
+    read = counts.CausalMatrix.read
 
     def record(matrix: object, row: int, column: int) -> np.ndarray:
         block = read(matrix, row, column)  # type: ignore[arg-type]
         shapes.append(block.shape)
         return block
 
-    monkeypatch.setattr(causal_sets.CausalMatrix, "read", record)
-    counts = pycauset.count_between(causal)
+    monkeypatch.setattr(counts.CausalMatrix, "read", record)
+    between = pycauset.count_between(causal)
     assert not shapes
-    counts.compute()
+    between.compute()
     assert max(shapes) == (32, 32)
 
 

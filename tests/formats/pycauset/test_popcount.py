@@ -20,7 +20,7 @@ from tests.work import limit_calls
 from xr_tensorfmt import pycauset
 from xr_tensorfmt.core.elements import Boolean
 from xr_tensorfmt.datasets.lazy_array import find_undecoded_tensor
-from xr_tensorfmt.formats.pycauset.bit_counts import BitCounts
+from xr_tensorfmt.formats.pycauset.counts import BitCounts
 from xr_tensorfmt.formats.pycauset.packed import Packed, Rows
 from xr_tensorfmt.pycauset import popcount
 from xr_tensorfmt.sources.local import LocalFile
@@ -179,7 +179,7 @@ def test_chunked_later_is_counted_packed(tmp_path: Path, counts_are_packed: None
 def test_tasks_of_dask_count_blocks_of_rows_and_pickle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts_are_packed: None
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.bit_counts._TASK", 1000)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.counts._TASK", 1000)
     (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
     array = open_tensor(tmp_path / "file", chunks={})
     rows = popcount(array, "col")
@@ -226,8 +226,8 @@ def test_row_counts_of_some_columns_read_only_their_words() -> None:
 def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
     order: int, limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.bit_counts._CACHED_BYTES", limit)
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.bit_counts._TASK", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.counts._CACHED_BYTES", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.counts._TASK", limit)
     content, layout, values = make_causal(order)
     assert isinstance(layout, Packed)
     (tmp_path / "file").write_bytes(content)
@@ -247,7 +247,7 @@ def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
 def test_column_counts_of_more_rows_than_byte_can_count(
     rows: int, width: int, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.bit_counts._TASK", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.counts._TASK", limit)
     values = np.ones((rows, width), bool)
     values[::3, ::2] = False
     layout = Packed(Rows(rows, width, 1, 64, 0), Boolean())

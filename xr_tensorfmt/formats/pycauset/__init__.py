@@ -2,11 +2,10 @@
 
 Modules, in the order to read them:
 
-- `spec`: the matrix types, and the parsed header of any version
+- `matrices`, `packed`: the matrix types and their layouts
 - `headers`: the headers of all versions
-- `packed`, `matrices`: the layouts
 - `read`, `write`: the format
-- `bit_counts`, `causal_sets`: calculations on opened matrices
+- `counts`: calculations on opened matrices
 """
 
 from __future__ import annotations

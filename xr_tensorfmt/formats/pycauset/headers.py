@@ -28,8 +28,15 @@ from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import Fields, HeaderReader, read_json
 from xr_tensorfmt.core.json_values import to_json
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats.pycauset import MAGIC, spec
-from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, Matrix
+from xr_tensorfmt.formats.pycauset import MAGIC
+from xr_tensorfmt.formats.pycauset.matrices import (
+    BLOCK,
+    HEADER_BYTES,
+    MIN_PAYLOAD_BYTES,
+    R1_BIT_ROW_BYTES,
+    WORD_BYTES,
+    Matrix,
+)
 from xr_tensorfmt.formats.zip_members import ZIP_MAGIC, open_member, read_directory
 
 RESAVE = "the file is corrupt; save it again with PyCauset"
@@ -225,12 +232,12 @@ def _parse_matrix(slot: Slot, metadata: Fields, limit: int) -> Matrix:
     is_swapped = matrix.is_transposed and not matrix.is_vector
     listed = {key: metadata.values[key] for key in (OBJECT_TYPE, "n") if key in metadata}
     listed["properties"] = metadata.get("properties", dict, {})
-    is_block = matrix.matrix_type == spec.BLOCK
+    is_block = matrix.matrix_type == BLOCK
     return replace(
         matrix,
         rows=matrix.columns if is_swapped else matrix.rows,
         columns=matrix.rows if is_swapped else matrix.columns,
-        row_bytes=spec.R1_BIT_ROW_BYTES if is_dense else spec.WORD_BYTES,
+        row_bytes=R1_BIT_ROW_BYTES if is_dense else WORD_BYTES,
         attrs=dict(_build_attrs(metadata)),
         encoding={
             "payload_uuid": metadata.get("payload_uuid", str),
@@ -382,12 +389,12 @@ def _read_numbers(reader: HeaderReader) -> Matrix:
     scalar, is_temporary, is_transposed = view or (1.0, 0, 0)
     matrix_type = _get_name(reader, "the matrix type", type_number, MATRIX_TYPES, TYPES_OFFSET)
     data_type = _get_name(reader, "the data type", data_type_number, DATA_TYPES, TYPES_OFFSET + 4)
-    row_bytes = spec.WORD_BYTES
+    row_bytes = WORD_BYTES
     if matrix_type == "INTEGER":
         # A triangle in version 1, without padding. The size decides in version 2.
         is_dense = version == 2 and reader.source.size == HEADER_BYTES + 4 * rows * columns
         matrix_type = "INTEGER" if is_dense else "TRIANGULAR_INTEGER"
-        row_bytes = 4 if version == 1 else spec.WORD_BYTES
+        row_bytes = 4 if version == 1 else WORD_BYTES
     elif data_type == "INT32":
         matrix_type = _INT32_TYPES.get(matrix_type, matrix_type)
     return Matrix(
@@ -404,7 +411,7 @@ def _read_numbers(reader: HeaderReader) -> Matrix:
         is_transposed=bool(is_transposed),
         row_bytes=row_bytes,
         encoding={"fields_offset": fields_offset, "is_temporary": bool(is_temporary)},
-        min_stop=HEADER_BYTES + spec.MIN_PAYLOAD_BYTES,
+        min_stop=HEADER_BYTES + MIN_PAYLOAD_BYTES,
     )
 
 

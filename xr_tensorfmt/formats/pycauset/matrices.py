@@ -1,23 +1,139 @@
-"""Layouts of the matrix types: diagonals, mirrored triangles, planes and blocks."""
+"""The matrix and data types of PyCauset, the parsed header of any version, and the layouts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, Literal
+from zipfile import ZipInfo
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.elements import Array, Boolean, Element, Plain
+from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import MAX_ITEM_BYTES, check_size
 from xr_tensorfmt.core.layout import Dense, Gathered, InMemory, Layout, Part, Transposed, put_at
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.packed import Packed, Rows
-from xr_tensorfmt.formats.pycauset.spec import Matrix
+
+# Header size of versions 1, 2 and R1 in bytes. The values follow.
+HEADER_BYTES = 4096
+MIN_PAYLOAD_BYTES = 8
+
+BIT = "BIT"
+COMPLEX_FLOAT16 = "COMPLEX_FLOAT16"
+
+# NumPy dtypes of the data types, if NumPy has the type.
+DTYPES = {
+    "INT8": "<i1",
+    "INT16": "<i2",
+    "INT32": "<i4",
+    "INT64": "<i8",
+    "UINT8": "<u1",
+    "UINT16": "<u2",
+    "UINT32": "<u4",
+    "UINT64": "<u8",
+    "FLOAT16": "<f2",
+    "FLOAT32": "<f4",
+    "FLOAT64": "<f8",
+    "COMPLEX_FLOAT32": "<c8",
+    "COMPLEX_FLOAT64": "<c16",
+}
+# Stored elements by data type. Real and imaginary halves of COMPLEX_FLOAT16 are apart.
+STORED_ELEMENTS: Mapping[str, Element] = {
+    BIT: Boolean(),
+    COMPLEX_FLOAT16: Plain(np.dtype("<f2")),
+    **{name: Plain(np.dtype(code)) for name, code in DTYPES.items()},
+}
+
+_INTEGERS = frozenset(name for name in DTYPES if "INT" in name)
+_ALL = frozenset(STORED_ELEMENTS)
+_DOUBLE = frozenset({"FLOAT64"})
+
+
+@dataclass(frozen=True)
+class MatrixType:
+    """Data types and stored part. The lower triangle is the upper one times `mirror_sign`."""
+
+    data_types: frozenset[str]
+    stored: Literal["all", "triangle", "diagonal", "none"] = "all"
+    mirror_sign: int = 0
+
+
+# Matrix types with all values in one file.
+MATRIX_TYPES = {
+    "CAUSAL": MatrixType(frozenset({BIT}), "triangle"),
+    "TRIANGULAR_INTEGER": MatrixType(_INTEGERS, "triangle"),
+    "TRIANGULAR_FLOAT": MatrixType(frozenset({"FLOAT16", "FLOAT32", "FLOAT64"}), "triangle"),
+    "DENSE_FLOAT": MatrixType(_ALL),
+    "INTEGER": MatrixType(_INTEGERS),
+    "VECTOR": MatrixType(_ALL),
+    "UNIT_VECTOR": MatrixType(_DOUBLE, "none"),
+    "IDENTITY": MatrixType(_DOUBLE, "none"),
+    "DIAGONAL": MatrixType(_DOUBLE, "diagonal"),
+    "SYMMETRIC": MatrixType(_DOUBLE, "triangle", 1),
+    "ANTISYMMETRIC": MatrixType(_DOUBLE, "triangle", -1),
+}
+# Matrix type of a file with its values in other files.
+BLOCK = "BLOCK"
+
+VECTORS = ("VECTOR", "UNIT_VECTOR")
+
+# Triangles of numbers, with or without a diagonal. A triangle of bits has no diagonal.
+NUMBER_TRIANGLES = ("TRIANGULAR_INTEGER", "TRIANGULAR_FLOAT")
+
+
+def find_required_shape(matrix_type: str, rows: int, columns: int) -> str:
+    """Return the shape that a matrix type requires, or an empty string if the shape fits."""
+    if matrix_type in VECTORS and columns != 1:
+        return "one column"
+    if MATRIX_TYPES[matrix_type].stored in ("triangle", "diagonal") and rows != columns:
+        return "a square matrix"
+    return ""
+
+
+# Row alignment of triangles and, before R1, of bits.
+WORD_BYTES = 8
+# Row alignment of dense bits in R1 since 2026-01-05.
+R1_BIT_ROW_BYTES = 64
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Parsed header of a file: a matrix, or a vector with one column."""
+
+    version: str
+    matrix_type: str
+    data_type: str
+    rows: int
+    columns: int
+    offset: int
+    limit: int  # the values are in the bytes [offset, limit)
+    types_offset: int  # of type and shape
+    seed: int = 0
+    scalar: complex = 1.0
+    is_transposed: bool = False
+    is_conjugated: bool = False
+    row_bytes: int = WORD_BYTES  # rows of bits and of triangles are padded to a multiple
+    has_diagonal: bool = False
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    encoding: Mapping[str, Any] = field(default_factory=dict)  # entries of this version only
+    embedded: Any = None
+    derived: tuple[str, ...] = ()
+    payload_length: int | None = None  # size of the values according to the header
+    manifest: Mapping[str, Any] | None = None  # of the blocks of a BLOCK matrix
+    findings: tuple[Finding, ...] = ()
+    min_stop: int = 0  # the file does not end before
+    members: Sequence[ZipInfo] = ()
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether the file holds a vector, transposed or not."""
+        return self.matrix_type in VECTORS
 
 
 def build_diagonal(shape: tuple[int, ...], stored: Dense | None = None, shift: int = 0) -> Gathered:
@@ -92,16 +208,16 @@ def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
     """Return the layout of the stored values and their size, which the file may not have."""
     _check_types(matrix, path)
     check_size(path, (matrix.rows, matrix.columns), MAX_ITEM_BYTES, matrix.types_offset)
-    element, offset = spec.ELEMENTS[matrix.data_type], matrix.offset
-    properties = spec.MATRIX_TYPES[matrix.matrix_type]
+    element, offset = STORED_ELEMENTS[matrix.data_type], matrix.offset
+    properties = MATRIX_TYPES[matrix.matrix_type]
     shape = (1, matrix.rows) if matrix.is_vector else (matrix.rows, matrix.columns)
     # A transposed vector is a matrix with one row.
     is_flat = matrix.is_vector and not matrix.is_transposed
     lengths = shape[1:] if is_flat else shape
     if properties.stored == "none":
         return build_diagonal(lengths, shift=matrix.seed if matrix.is_vector else 0), 0
-    if properties.stored == "triangle" or matrix.data_type == spec.BIT:
-        bits = 1 if matrix.data_type == spec.BIT else 8 * element.stored.itemsize
+    if properties.stored == "triangle" or matrix.data_type == BIT:
+        bits = 1 if matrix.data_type == BIT else 8 * element.stored.itemsize
         diagonal = None
         if properties.stored == "triangle":
             diagonal = 0 if matrix.has_diagonal or properties.mirror_sign else 1
@@ -113,7 +229,7 @@ def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
     if properties.stored == "diagonal":
         dense = Dense(lengths[:1], element, offset)
         return build_diagonal(shape, dense), dense.stop - offset
-    if matrix.data_type == spec.COMPLEX_FLOAT16:
+    if matrix.data_type == COMPLEX_FLOAT16:
         real = Dense(lengths, element, offset)
         imaginary = Dense(lengths, element, real.stop)
         return build_complex(real, imaginary), imaginary.stop - offset
@@ -130,13 +246,13 @@ def _check_types(matrix: Matrix, path: str) -> None:
             hint = "the header is corrupt, or of an unsupported version"
             raise TensorFormatError(path, field, actual, expected, hint, matrix.types_offset)
 
-    types = ", ".join(sorted(spec.MATRIX_TYPES))
-    check("the matrix type", repr(matrix_type), f"one of {types}", matrix_type in spec.MATRIX_TYPES)
-    data_types = spec.MATRIX_TYPES[matrix_type].data_types
+    types = ", ".join(sorted(MATRIX_TYPES))
+    check("the matrix type", repr(matrix_type), f"one of {types}", matrix_type in MATRIX_TYPES)
+    data_types = MATRIX_TYPES[matrix_type].data_types
     field, expected = f"the data type of a {matrix_type} matrix", ", ".join(sorted(data_types))
     is_known = matrix.data_type in data_types
     check(field, repr(matrix.data_type), f"one of {expected}", is_known)
-    required = spec.find_required_shape(matrix_type, rows, columns)
+    required = find_required_shape(matrix_type, rows, columns)
     if matrix_type == "UNIT_VECTOR" and not 0 <= matrix.seed < rows:
         required = f"more rows than the active index {matrix.seed}"
     actual = f"{rows} rows and {columns} columns"

@@ -19,7 +19,7 @@ from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.core.value_checks import check_values
 from xr_tensorfmt.errors import TensorFormatError, shorten
-from xr_tensorfmt.formats.pycauset import NAME, spec
+from xr_tensorfmt.formats.pycauset import NAME
 from xr_tensorfmt.formats.pycauset.headers import (
     BLOCK_MAGIC,
     METADATA_ALIGNMENT,
@@ -27,8 +27,15 @@ from xr_tensorfmt.formats.pycauset.headers import (
     check_slots,
     read_header,
 )
-from xr_tensorfmt.formats.pycauset.matrices import BlockMatrix, build_layout
-from xr_tensorfmt.formats.pycauset.spec import Matrix
+from xr_tensorfmt.formats.pycauset.matrices import (
+    DTYPES,
+    MATRIX_TYPES,
+    MIN_PAYLOAD_BYTES,
+    NUMBER_TRIANGLES,
+    BlockMatrix,
+    Matrix,
+    build_layout,
+)
 from xr_tensorfmt.formats.zip_members import check_checksums
 
 MAX_BLOCKS = 4096
@@ -72,7 +79,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     options.refuse_stored(reader.source.name)
     file = _open_file(reader, MAX_BLOCKS, MAX_BLOCK_LEVELS)
     matrix, layout = file.matrix, file.layout
-    matrix_type = spec.MATRIX_TYPES.get(matrix.matrix_type)
+    matrix_type = MATRIX_TYPES.get(matrix.matrix_type)
     if matrix_type is None or matrix_type.stored in ("diagonal", "none"):
         field, count = f"the shape of a {matrix.matrix_type}", prod(layout.shape)
         options.check_filled(reader.source.name, field, count, "few", matrix.types_offset)
@@ -121,7 +128,7 @@ def _build_encoding(file: MatrixFile) -> dict[str, Any]:
     }
     if file.payload_bytes:
         encoding["offset"] = matrix.offset
-    dtype: Any = np.dtype(spec.DTYPES.get(matrix.data_type, "V1"))
+    dtype: Any = np.dtype(DTYPES.get(matrix.data_type, "V1"))
     name = dtype.name if dtype == layout.dtype else matrix.data_type.lower()
     dtype = build_file_dtype(name, layout.dtype)
     return {"tensorfmt": encoding, "dtype": dtype}
@@ -134,7 +141,7 @@ def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> Matrix
             source.name, matrix.manifest, matrix.types_offset, "metadata.block_manifest", RESAVE
         )
         return _open_blocks(source, matrix, manifest, max_blocks, max_levels)
-    if matrix.matrix_type in spec.NUMBER_TRIANGLES and matrix.payload_length is not None:
+    if matrix.matrix_type in NUMBER_TRIANGLES and matrix.payload_length is not None:
         matrix = _detect_diagonal(reader, matrix, matrix.payload_length)
     stored, size = build_layout(matrix, source.name)
     if matrix.offset + size > matrix.limit:
@@ -153,7 +160,7 @@ _LENGTH_EXCESS = 64
 def _detect_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matrix:
     """Infer from the payload length whether a triangle of numbers includes its diagonal."""
     strict_bytes, full_bytes = (
-        max(build_layout(triangle, reader.source.name)[1], spec.MIN_PAYLOAD_BYTES)
+        max(build_layout(triangle, reader.source.name)[1], MIN_PAYLOAD_BYTES)
         for triangle in (matrix, replace(matrix, has_diagonal=True))
     )
     has_diagonal = matrix.rows > 0 and length in (full_bytes, full_bytes + _LENGTH_EXCESS)

@@ -14,7 +14,7 @@ from xarray import Variable
 from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.errors import did_you_mean
-from xr_tensorfmt.formats.pycauset import NAME, spec
+from xr_tensorfmt.formats.pycauset import NAME
 from xr_tensorfmt.formats.pycauset.headers import (
     ARGUMENT_PREFIX,
     BLOCK_HEADER,
@@ -35,16 +35,27 @@ from xr_tensorfmt.formats.pycauset.headers import (
     UNSIGNED,
     Slot,
 )
-from xr_tensorfmt.formats.pycauset.matrices import build_layout
-from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, MATRIX_TYPES, Matrix
+from xr_tensorfmt.formats.pycauset.matrices import (
+    BIT,
+    DTYPES,
+    HEADER_BYTES,
+    MATRIX_TYPES,
+    R1_BIT_ROW_BYTES,
+    STORED_ELEMENTS,
+    VECTORS,
+    WORD_BYTES,
+    Matrix,
+    build_layout,
+    find_required_shape,
+)
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import embed_tensor
 from xr_tensorfmt.writing.encoding import get_file_info
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
-DATA_TYPES = {"bool": spec.BIT} | {np.dtype(code).name: t for t, code in spec.DTYPES.items()}
-ELEMENTS = {name: spec.ELEMENTS[data_type] for name, data_type in DATA_TYPES.items()}
+DATA_TYPES = {"bool": BIT} | {np.dtype(code).name: t for t, code in DTYPES.items()}
+ELEMENTS = {name: STORED_ELEMENTS[data_type] for name, data_type in DATA_TYPES.items()}
 _INTEGERS = tuple(name for name in ELEMENTS if "int" in name)
 
 # The dtypes that PyCauset loads unchanged. It reads triangles of numbers as int32 or float64.
@@ -89,11 +100,11 @@ def _plan_matrix(
         data_type=DATA_TYPES[conversion.element.name],
         rows=variable.shape[0],
         columns=1 if variable.ndim == 1 else variable.shape[1],
-        offset=spec.HEADER_BYTES,
+        offset=HEADER_BYTES,
         limit=MAX_TENSOR_BYTES,
         types_offset=0,
         seed=int(seed or 0),
-        row_bytes=spec.R1_BIT_ROW_BYTES if matrix_type == "DENSE_FLOAT" else spec.WORD_BYTES,
+        row_bytes=R1_BIT_ROW_BYTES if matrix_type == "DENSE_FLOAT" else WORD_BYTES,
     )
     layout, payload_bytes = build_layout(matrix, checked.path)
     embedded = embed_tensor(checked).decode()
@@ -152,10 +163,10 @@ def _choose_types(
 
 def _find_mismatch(matrix_type: str, shape: tuple[int, ...]) -> str:
     """Return the reason why a shape does not fit a matrix type, or an empty string."""
-    is_vector = matrix_type in spec.VECTORS
+    is_vector = matrix_type in VECTORS
     if is_vector != (len(shape) == 1):
         return f"{matrix_type} is a type of {'vectors' if is_vector else 'matrices'}"
-    required = "" if is_vector else spec.find_required_shape(matrix_type, *shape)
+    required = "" if is_vector else find_required_shape(matrix_type, *shape)
     return required and f"{matrix_type} requires {required}"
 
 
