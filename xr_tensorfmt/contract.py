@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.elements import Boolean, Element, ElementError, Plain
+from xr_tensorfmt.core.elements import Boolean, Element, ElementError, Plain, build_elements
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.file_format import CONTRACT_VERSION, Format, Match, Option
 from xr_tensorfmt.core.findings import End, Finding, Gap, check_gaps
@@ -28,16 +28,15 @@ from xr_tensorfmt.core.layout import (
     put_at,
     transpose_layout,
 )
-from xr_tensorfmt.core.narrow_floats import build_elements
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, open_sibling
 from xr_tensorfmt.errors import TensorFormatError
 
 if TYPE_CHECKING:
+    from xr_tensorfmt.core.embedded_metadata import embed_tensor
     from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.conversion import Conversion
-    from xr_tensorfmt.writing.embedded_metadata import embed_tensor
+    from xr_tensorfmt.writing.encoding import Conversion
     from xr_tensorfmt.writing.file_plan import (
         FilePlan,
         Piece,
@@ -97,8 +96,8 @@ __all__ = [
 _LAZY = {
     **dict.fromkeys(("FilePlan", "Piece", "PlannedVariable", "SiblingFile"), "writing.file_plan"),
     "CheckedInput": "writing.checked_input",
-    "Conversion": "writing.conversion",
-    "embed_tensor": "writing.embedded_metadata",
+    "Conversion": "writing.encoding",
+    "embed_tensor": "core.embedded_metadata",
 }
 
 

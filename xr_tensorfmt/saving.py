@@ -13,13 +13,13 @@ from xarray import DataArray, Dataset, DataTree
 
 from xr_tensorfmt.core.file_format import Format
 from xr_tensorfmt.core.open_options import RegionOptions
+from xr_tensorfmt.datasets.groups import flatten_encoding, flatten_tree
 from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level, redact
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.recognition import read_container
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
 from xr_tensorfmt.writing.region import Region, write_region
 from xr_tensorfmt.writing.save import Mode, get_name, is_overwriting, locate_target, save
-from xr_tensorfmt.writing.tree import flatten_encoding, flatten_tree
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed

@@ -24,13 +24,11 @@ from xr_tensorfmt import TensorFormatWarning, to_file
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.embedded_metadata import (
+    DTYPE_TAG,
+    MAX_LEVELS,
     EmbeddedMetadata,
     EmbeddedVariable,
     apply_embedded_metadata,
-)
-from xr_tensorfmt.core.json_values import (
-    DTYPE_TAG,
-    MAX_LEVELS,
     array_from_json,
     array_to_json,
     from_json,
@@ -575,7 +573,7 @@ def test_dtypes_of_pandas_are_not_embedded(tmp_path) -> None:
 
 
 def test_embedded_metadata_have_limit(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.writing.embedded_metadata.MAX_EMBEDDED_BYTES", 100)
+    monkeypatch.setattr("xr_tensorfmt.core.embedded_metadata.MAX_EMBEDDED_BYTES", 100)
     dataset = xr.Dataset({"w": ("x", np.ones(3, "i1"), {"long": "a" * 100})})
     with pytest.raises(
         ValueError, match=r"attributes and coordinates take .* bytes, and MAG allows"

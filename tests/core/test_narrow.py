@@ -9,8 +9,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from xr_tensorfmt.core.elements import Boolean, build_file_dtype, get_stored_name
-from xr_tensorfmt.core.narrow_floats import FLOAT8_NAMES, BFloat16, Float8
+from xr_tensorfmt.core.elements import (
+    FLOAT8_NAMES,
+    BFloat16,
+    Boolean,
+    Float8,
+    build_file_dtype,
+    get_stored_name,
+)
 
 ALL_BYTES = np.arange(256, dtype=np.uint8)
 ALL_PAIRS = np.arange(1 << 16, dtype=np.uint16)

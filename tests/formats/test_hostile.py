@@ -26,8 +26,8 @@ from tests.pycausetblocks import make_manifest, make_metadata
 from tests.work import limit_calls, limit_memory
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate, vespa
 from xr_tensorfmt.core.chunk_grid import MAX_CHUNKS
+from xr_tensorfmt.core.embedded_metadata import MAX_LEVELS
 from xr_tensorfmt.core.extents import Bytes, Extents
-from xr_tensorfmt.core.json_values import MAX_LEVELS
 from xr_tensorfmt.sources.local import LocalFile
 
 MIB = 1 << 20

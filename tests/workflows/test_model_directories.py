@@ -19,8 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.workflows.formats import WRITABLE, make_array, write
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
-from xr_tensorfmt.core.elements import get_stored_name
-from xr_tensorfmt.core.narrow_floats import FLOAT8_NAMES, BFloat16
+from xr_tensorfmt.core.elements import FLOAT8_NAMES, BFloat16, get_stored_name
 
 WEIGHT = np.arange(6, dtype="f4").reshape(2, 3)
 INDEX = "model.safetensors.index.json"

@@ -21,9 +21,8 @@ from tests.opening import load
 from tests.strategies import bits
 from xr_tensorfmt import to_file
 from xr_tensorfmt.core import layout as layouts
-from xr_tensorfmt.core.elements import Boolean, Element, Plain, build_file_dtype
+from xr_tensorfmt.core.elements import BFloat16, Boolean, Element, Float8, Plain, build_file_dtype
 from xr_tensorfmt.core.layout import WHOLE, Dense, InMemory, Transposed, file_order
-from xr_tensorfmt.core.narrow_floats import BFloat16, Float8
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.sources.local import Memory
@@ -36,7 +35,7 @@ from xr_tensorfmt.writing.blocks import (
     divide_variables,
     merge_chunks,
 )
-from xr_tensorfmt.writing.conversion import Conversion, format_dtype, is_numeric
+from xr_tensorfmt.writing.encoding import Conversion, format_dtype, is_numeric
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 
 chunks_of_axes = st.lists(

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import from_dtype
 
-from xr_tensorfmt.core.elements import Element
-from xr_tensorfmt.core.narrow_floats import FLOAT8_NAMES, build_elements
-from xr_tensorfmt.writing.conversion import Conversion
+from xr_tensorfmt.core.elements import FLOAT8_NAMES, Element, build_elements
+from xr_tensorfmt.writing.encoding import Conversion
 
 NUMPY = [
     np.dtype(code)

@@ -31,7 +31,7 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.vespa.spec import Window
 from xr_tensorfmt.sources.local import LocalFile, Memory
 from xr_tensorfmt.writing.blocks import divide_variables, plan_tasks
-from xr_tensorfmt.writing.conversion import Conversion
+from xr_tensorfmt.writing.encoding import Conversion
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 
 

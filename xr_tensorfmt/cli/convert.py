@@ -49,13 +49,13 @@ from xr_tensorfmt.cli.stores import (
     select_variable,
     write_store,
 )
+from xr_tensorfmt.datasets.groups import collect_members, flatten_tree
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location, exists, locate
 from xr_tensorfmt.writing.checked_input import DroppablePart
 from xr_tensorfmt.writing.encoding import resolve_encoding
-from xr_tensorfmt.writing.tree import collect_members, flatten_tree
 
 _PART = click.Choice(get_args(DroppablePart))
 

@@ -47,7 +47,7 @@ from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.recognition import choose_format, find_parts, open_header, read_container
 from xr_tensorfmt.validation import validate as find_faults
-from xr_tensorfmt.writing.conversion import is_numeric
+from xr_tensorfmt.writing.encoding import is_numeric
 
 _MAX_CHARACTERS, _MAX_WIDTH = 72, 80
 _DESCRIBED = frozenset({"format", "version", "dtype"})  # keys that are elsewhere in a document

@@ -29,9 +29,9 @@ from xr_tensorfmt.cli.common import (
 from xr_tensorfmt.cli.describe import format_dtype, to_plain
 from xr_tensorfmt.cli.stores import STORED_VALUES, iterate_blocks, open_input
 from xr_tensorfmt.core.elements import Array, get_stored_name
+from xr_tensorfmt.datasets.groups import flatten_tree
 from xr_tensorfmt.errors import shorten
-from xr_tensorfmt.writing.conversion import is_numeric
-from xr_tensorfmt.writing.tree import flatten_tree
+from xr_tensorfmt.writing.encoding import is_numeric
 
 _MAX_COMPARED_BYTES = 1 << 20
 """Limit on the size of values whose bytes are compared before their elements."""

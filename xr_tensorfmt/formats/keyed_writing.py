@@ -11,12 +11,16 @@ from xarray import Variable
 
 from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.elements import Element, get_dtype_name
-from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
+from xr_tensorfmt.core.embedded_metadata import (
+    EmbeddedMetadata,
+    embed_coordinates,
+    embed_variable,
+    encode_attrs,
+)
 from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.formats.keyed import get_default_dims
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, embed_variable, encode_attrs
+from xr_tensorfmt.writing.encoding import Conversion
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 
 KeyedVariable = tuple[Variable, Conversion]

@@ -38,7 +38,7 @@ from xr_tensorfmt.core.selection import Indices, Selection
 from xr_tensorfmt.datasets.dask_tasks import TaskRef
 from xr_tensorfmt.datasets.lazy_array import drop_chunks, find_undecoded_tensor, get_lazy_data
 from xr_tensorfmt.writing.atomic_file import AtomicFile
-from xr_tensorfmt.writing.conversion import Conversion, check_dense
+from xr_tensorfmt.writing.encoding import Conversion, check_dense
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 
 Chunks = tuple[tuple[int, ...], ...]

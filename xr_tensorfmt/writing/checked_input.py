@@ -12,7 +12,7 @@ from dask.base import is_dask_collection
 from xarray import DataArray, Dataset, IndexVariable, Variable, apply_ufunc
 from xarray.indexes import PandasMultiIndex
 
-from xr_tensorfmt.core.elements import Element, Plain, get_dtype_name, get_stored_name
+from xr_tensorfmt.core.elements import Array, Element, Plain, get_dtype_name, get_stored_name
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.datasets import cf
@@ -24,8 +24,14 @@ from xr_tensorfmt.errors import (
     find_stack_level,
     shorten,
 )
-from xr_tensorfmt.writing.conversion import Conversion, check_dense, format_dtype, is_numeric
-from xr_tensorfmt.writing.encoding import NICKNAMES, resolve_encoding
+from xr_tensorfmt.writing.encoding import (
+    NICKNAMES,
+    Conversion,
+    check_dense,
+    format_dtype,
+    is_numeric,
+    resolve_encoding,
+)
 
 
 def _check_names(path: str, names: Iterable[Hashable]) -> None:
@@ -119,6 +125,13 @@ class CheckedInput:
         """Warn if dims are in another order than in the file from which a variable was opened.
 
         Only for formats whose readers identify dimensions by their position.
+
+        Parameters
+        ----------
+        name : str
+            The variable.
+        dims : sequence of hashable
+            Its dims in the order of the file to write.
         """
         before = [dim for dim in self.file_dims.get(name, ()) if dim in dims]
         if [dim for dim in dims if dim in before] != before:
@@ -231,6 +244,25 @@ class CheckedInput:
         is_set = requested is not None and (stored is None or "dtype" in encoding)
         exact = not is_set and (stored is None or "scale_factor" not in variable.attrs)
         return self.build_conversion(name, variable, dtype, elements, exact=exact)
+
+    def compute_values(self, name: str, variable: Variable, subject: str) -> Array:
+        """Return values that a format embeds, in the dtype that the user has set."""
+        if not isinstance(variable.dtype, np.dtype):
+            raise TypeError(
+                f"{subject} has the pandas dtype {variable.dtype}, which JSON does not support; "
+                "convert it with astype(...)"
+            )
+        values = np.asarray(variable.values)
+        dtype = variable.encoding.get("dtype")
+        if dtype is None or get_stored_name(dtype) is not None or not is_numeric(values.dtype):
+            return values
+        try:
+            element = Plain(np.dtype(dtype))
+        except TypeError:
+            raise TypeError(
+                f"the encoding of {subject} has the unknown dtype {dtype!r}; remove it"
+            ) from None
+        return Conversion(name, element, exact=False).apply(values)
 
     def build_conversion(
         self,

@@ -1,17 +1,18 @@
-"""The argument ``encoding=`` of writers."""
+"""The argument ``encoding=`` of writers, and the conversion of values to the dtype of a file."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from xarray import Variable
 
+from xr_tensorfmt.core.elements import Array, Element, get_stored_name
 from xr_tensorfmt.core.open_options import match_names
 from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.errors import shorten, suggest_pattern
-from xr_tensorfmt.writing.conversion import format_dtype
 
 KEYS = cf.VALUE_KEYS | cf.RELATED | {"coordinates"}
 """Keys of the encoding of a variable."""
@@ -121,3 +122,126 @@ def get_file_info(variable: Variable, format: str) -> Mapping[str, Any]:
     if isinstance(file_info, Mapping) and file_info.get("format") == format:
         return file_info
     return {}
+
+
+# Elements to check at a time, to keep temporary arrays in the cache.
+_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """The dtype of a variable in the file, and whether values must be exact or may be rounded."""
+
+    name: str
+    element: Element
+    exact: bool
+    is_fixed: bool = False
+    """Whether an existing file determines the dtype."""
+
+    def apply(self, values: Array) -> Array:
+        """Convert values. Raise ValueError if a value would change or overflow."""
+        exact = self.exact or values.dtype.kind in "iu"
+        dtype = self.element.dtype
+        if values.dtype == dtype:
+            converted = values
+        else:
+            with np.errstate(all="ignore"):
+                converted = values.astype(dtype)
+            self._check(values, _is_preserved(values, converted, exact), values.dtype)
+        if converted.dtype.kind == "f" and self.element.name != dtype.name:
+            flat = np.ravel(converted, order="K")
+            for first in range(0, flat.size, _BLOCK):
+                self._check_stored(flat[first : first + _BLOCK], exact, values.dtype)
+        return converted
+
+    def _check_stored(self, values: Array, exact: bool, dtype: np.dtype[Any]) -> None:
+        """Raise ValueError if a value cannot be stored."""
+        element = self.element
+        stored = element.decode(element.encode(values))
+        if exact:
+            preserved = stored == values
+        else:  # rounded, but an element without infinity may have its largest value instead
+            limit = np.inf if element.has_inf else element.largest
+            preserved = np.isfinite(stored) & (np.abs(values) <= limit) & np.isfinite(values)
+        if preserved.all():
+            return
+        preserved |= np.isinf(values) & (stored == values) & element.has_inf
+        preserved |= np.isnan(values) & np.isnan(stored) & element.has_nan
+        self._check(values, preserved, dtype)
+
+    def _check(self, values: Array, preserved: Any, dtype: np.dtype[Any]) -> None:
+        """Raise ValueError if a value is not preserved. `dtype` is the dtype of the data."""
+        if np.all(preserved):
+            return
+        first = values[~preserved].flat[0]
+        hint = self._build_hint(dtype)
+        message = f"{self.name!r} contains {first!r}, which {self.element.name} cannot represent"
+        raise ValueError(f"{message}; {hint}")
+
+    def _build_hint(self, dtype: np.dtype[Any]) -> str:
+        """Return how to write values that the element cannot represent."""
+        may_round = self.element.dtype.kind in "fc" and dtype.kind not in "iu"
+        if self.exact and may_round:
+            encoding = {self.name: {"dtype": self.element.name}}
+            keep = "rewrite the whole file" if self.is_fixed else f"use '{dtype}' there"
+            return f"pass {encoding=} to round such values, or {keep} to keep them"
+        keep = "rewrite the whole file" if self.is_fixed else "choose another dtype"
+        return f"change the values, or {keep} to keep them"
+
+
+def _is_preserved(values: Array, converted: Array, exact: bool) -> Array:
+    """Return a mask of values that are unchanged, or rounded if rounding is allowed."""
+    if exact or converted.dtype.kind not in "fc":
+        back = converted if values.dtype.kind == "c" else converted.real
+        with np.errstate(all="ignore"):
+            same = back.astype(values.dtype) == values
+        same &= _is_in_range(values, converted.dtype) & _is_in_range(back, values.dtype)
+        if values.dtype.kind in "iu" and converted.dtype.kind in "iu":
+            same &= (values < 0) == (converted < 0)  # -1 and 255 are the same byte
+        return np.asarray(same | ((converted != converted) & (values != values)))
+    if converted.dtype.kind == "f":
+        return _stays_finite(converted, values)
+    real = _stays_finite(converted.real, values.real)
+    return real & _stays_finite(converted.imag, values.imag)
+
+
+def _stays_finite(converted: Array, values: Array) -> Array:
+    """Return a mask of values that are still finite after conversion."""
+    return np.asarray(np.isfinite(converted) | ~np.isfinite(values))
+
+
+def _is_in_range(values: Array, dtype: np.dtype[Any]) -> Any:
+    """Return a mask of floats in the range of an integer dtype. Other casts are undefined."""
+    if values.dtype.kind != "f" or dtype.kind not in "iu":
+        return True
+    limit = 2.0 ** (np.iinfo(dtype).bits - (dtype.kind == "i"))
+    with np.errstate(all="ignore"):  # the limits may be infinite in half precision
+        return (
+            np.isfinite(values)
+            & (values < limit)
+            & (values >= (-limit if dtype.kind == "i" else 0))
+        )
+
+
+def check_dense(name: str, values: Any) -> None:
+    """Raise TypeError for a sparse array, such as `sparse.COO`, which numpy does not convert."""
+    if not isinstance(values, np.ndarray) and hasattr(values, "todense"):
+        raise TypeError(
+            f"{name!r} has values in a sparse {type(values).__name__}, expected a dense array; "
+            "call .todense() first, or apply it to chunks with map_blocks"
+        )
+
+
+def format_dtype(dtype: Any) -> str:
+    """Return numpy's name of a dtype, or its str if numpy does not have the dtype."""
+    try:
+        return str(np.dtype(get_stored_name(dtype) or dtype).name)
+    except TypeError:
+        return get_stored_name(dtype) or str(dtype)
+
+
+def is_numeric(dtype: Any) -> bool:
+    """Return whether a dtype is a number or bool."""
+    if not isinstance(dtype, np.dtype):
+        return False
+    return dtype.kind in "biufc" or (dtype.kind == "V" and np.can_cast(dtype, np.float32))

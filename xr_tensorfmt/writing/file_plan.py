@@ -9,7 +9,7 @@ from xarray import Variable
 
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Indices
-from xr_tensorfmt.writing.conversion import Conversion
+from xr_tensorfmt.writing.encoding import Conversion
 
 
 @dataclass(frozen=True)

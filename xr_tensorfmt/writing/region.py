@@ -31,7 +31,7 @@ from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.writing.atomic_file import check_writable, open_descriptor, write_batches
 from xr_tensorfmt.writing.blocks import divide_variables, keep_values, plan_tasks, write_blocks
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.conversion import format_dtype, is_numeric
+from xr_tensorfmt.writing.encoding import format_dtype, is_numeric
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 
 Region = Mapping[Any, Any] | Literal["auto"]

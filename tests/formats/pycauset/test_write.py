@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests import pycausetfiles as pf
 from tests.opening import open_lazily
 from xr_tensorfmt import TensorFormatWarning, to_file
-from xr_tensorfmt.core.json_values import array_to_json
+from xr_tensorfmt.core.embedded_metadata import array_to_json
 from xr_tensorfmt.formats.pycauset import packed
 from xr_tensorfmt.formats.pycauset.headers import decode_map
 from xr_tensorfmt.formats.pycauset.write import WRITTEN, encode_map

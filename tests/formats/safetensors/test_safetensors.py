@@ -25,8 +25,7 @@ from safetensors.numpy import load, load_file, save, save_file
 
 from tests.opening import open_lazily
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
-from xr_tensorfmt.core.elements import get_stored_name
-from xr_tensorfmt.core.narrow_floats import FLOAT8_NAMES
+from xr_tensorfmt.core.elements import FLOAT8_NAMES, get_stored_name
 from xr_tensorfmt.formats.safetensors import ELEMENTS
 
 DTYPES = [name for name in ELEMENTS if hasattr(np, name)]

@@ -15,8 +15,14 @@ from typing import Any, Literal
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
-from xr_tensorfmt.core.json_values import to_json
+from xr_tensorfmt.core.embedded_metadata import (
+    EmbeddedMetadata,
+    EmbeddedVariable,
+    embed_coordinates,
+    encode_attrs,
+    encode_metadata,
+    to_json,
+)
 from xr_tensorfmt.core.layout import Dense, column_major
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import is_file_name
@@ -42,7 +48,6 @@ from xr_tensorfmt.formats.cc4s.yaml_text import (
     simplify,
 )
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, encode_attrs, encode_metadata
 from xr_tensorfmt.writing.encoding import get_file_info
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable, SiblingFile
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
+from xr_tensorfmt.core.embedded_metadata import DTYPE_TAG, array_from_json
 from xr_tensorfmt.core.header import MAX_NESTED, Fields, HeaderReader
-from xr_tensorfmt.core.json_values import DTYPE_TAG, array_from_json
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
 METADATA_KEYS = frozenset({"energies", "fermiEnergy", "halfGrid"})

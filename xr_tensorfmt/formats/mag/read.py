@@ -22,11 +22,10 @@ import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.elements import Plain, build_elements
 from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import Cursor, Fields, HeaderReader, read_json
 from xr_tensorfmt.core.layout import Dense
-from xr_tensorfmt.core.narrow_floats import build_elements
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats import keyed

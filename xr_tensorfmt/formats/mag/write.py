@@ -9,8 +9,13 @@ from json import dumps
 from typing import Any
 
 from xr_tensorfmt.core.container import EMBEDDED_KEY
-from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
-from xr_tensorfmt.core.json_values import DTYPE_TAG, strip_dtypes
+from xr_tensorfmt.core.embedded_metadata import (
+    DTYPE_TAG,
+    EmbeddedMetadata,
+    check_header_size,
+    encode_metadata,
+    strip_dtypes,
+)
 from xr_tensorfmt.formats import keyed_writing as keyed
 from xr_tensorfmt.formats.mag.read import (
     ALIGNMENT,
@@ -25,7 +30,6 @@ from xr_tensorfmt.formats.mag.read import (
     round_up,
 )
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.embedded_metadata import check_header_size, encode_metadata
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece
 
 # Limit of magnetron on the rank of a tensor.

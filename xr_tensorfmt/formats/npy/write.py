@@ -7,12 +7,11 @@ from io import BytesIO
 import numpy as np
 from numpy.lib import format as npy
 
-from xr_tensorfmt.core.elements import Boolean, Plain
+from xr_tensorfmt.core.elements import Boolean, Plain, build_elements
 from xr_tensorfmt.core.layout import Dense
-from xr_tensorfmt.core.narrow_floats import build_elements
 from xr_tensorfmt.formats.npy import get_default_dims
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.conversion import Conversion
+from xr_tensorfmt.writing.encoding import Conversion
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
 _CODES = "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16"

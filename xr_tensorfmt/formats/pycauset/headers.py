@@ -24,9 +24,9 @@ from zlib import crc32
 import numpy as np
 
 from xr_tensorfmt.core.container import EMBEDDED_KEY
+from xr_tensorfmt.core.embedded_metadata import to_json
 from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import Fields, HeaderReader, read_json
-from xr_tensorfmt.core.json_values import to_json
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.pycauset import MAGIC
 from xr_tensorfmt.formats.pycauset.matrices import (

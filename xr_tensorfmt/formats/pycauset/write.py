@@ -12,6 +12,7 @@ import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt.core.container import EMBEDDED_KEY
+from xr_tensorfmt.core.embedded_metadata import embed_tensor
 from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats.pycauset import NAME
@@ -49,9 +50,7 @@ from xr_tensorfmt.formats.pycauset.matrices import (
     find_required_shape,
 )
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.embedded_metadata import embed_tensor
-from xr_tensorfmt.writing.encoding import get_file_info
+from xr_tensorfmt.writing.encoding import Conversion, get_file_info
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
 DATA_TYPES = {"bool": BIT} | {np.dtype(code).name: t for t, code in DTYPES.items()}

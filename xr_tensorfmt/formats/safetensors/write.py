@@ -10,7 +10,7 @@ from json import dumps, loads
 from typing import Any
 
 from xr_tensorfmt.core.container import EMBEDDED_KEY
-from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
+from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, check_header_size, encode_metadata
 from xr_tensorfmt.datasets.options import parse_size
 from xr_tensorfmt.formats import keyed_writing as keyed
 from xr_tensorfmt.formats.safetensors import (
@@ -31,7 +31,6 @@ from xr_tensorfmt.formats.safetensors import (
     list_index_names,
 )
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.embedded_metadata import check_header_size, encode_metadata
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, SiblingFile
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}

@@ -11,15 +11,14 @@ from typing import Literal
 from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import PAGE
+from xr_tensorfmt.core.elements import build_elements
+from xr_tensorfmt.core.embedded_metadata import embed_tensor
 from xr_tensorfmt.core.layout import Dense, column_major
-from xr_tensorfmt.core.narrow_floats import build_elements
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.formats.tens import read
 from xr_tensorfmt.formats.tens.read import TensHeader
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.embedded_metadata import embed_tensor
-from xr_tensorfmt.writing.encoding import get_file_info
+from xr_tensorfmt.writing.encoding import Conversion, get_file_info
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
 

@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.core.elements import Element, ElementError, Plain
+from xr_tensorfmt.core.elements import BFloat16, Element, ElementError, Plain
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.locks import cached_property
-from xr_tensorfmt.core.narrow_floats import BFloat16
 from xr_tensorfmt.core.open_options import TextErrors
 from xr_tensorfmt.core.selection import Indices
 from xr_tensorfmt.core.source import Source
