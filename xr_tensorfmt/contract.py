@@ -14,7 +14,7 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Boolean, Element, ElementError, Plain, build_elements
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.file_format import CONTRACT_VERSION, Format, Match, Option
-from xr_tensorfmt.core.findings import End, Finding, Gap, check_gaps
+from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import Cursor, Fields, HeaderReader, check_size, read_json
 from xr_tensorfmt.core.layout import (
     Dense,
@@ -60,7 +60,6 @@ __all__ = [
     "FilePlan",
     "Finding",
     "Format",
-    "Gap",
     "Gathered",
     "HeaderReader",
     "InMemory",
@@ -80,7 +79,6 @@ __all__ = [
     "UnrepresentableValueError",
     "WritableLayout",
     "build_elements",
-    "check_gaps",
     "check_size",
     "column_major",
     "contiguous_chunk",

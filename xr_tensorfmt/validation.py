@@ -54,7 +54,7 @@ def validate(
     Returns
     -------
     list of Finding
-        Faults of the header, checksums, padding, overlapping or truncated data, unreadable
+        Faults of the header, checksums, overlapping or truncated data, trailing bytes, unreadable
         values, repeated labels and indices, and properties that the values violate. An empty list
         if the file is valid. After 1000 findings, the last one reports that there are more.
 

@@ -5,6 +5,7 @@ import pickle
 import pytest
 
 from xr_tensorfmt import SourceChangedError, TensorFormatError
+from xr_tensorfmt.core.elements import ElementError
 from xr_tensorfmt.errors import find_stack_level
 
 
@@ -17,6 +18,13 @@ def test_errors_are_one_sentence_and_pickle(kind) -> None:
     assert type(copy) is kind
     assert str(copy) == sentence
     assert isinstance(copy, ValueError)
+
+
+def test_error_about_an_element_pickles_with_keywords() -> None:
+    error = ElementError(3, "'x'", "UTF-8", hint="correct it", field="label 1", offset=7)
+    copy = pickle.loads(pickle.dumps(error))
+    assert vars(copy) == vars(error)
+    assert str(copy.in_file("/a", 7)) == str(error.in_file("/a", 7))
 
 
 def test_error_without_offset_omits_it() -> None:

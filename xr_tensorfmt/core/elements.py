@@ -119,6 +119,10 @@ class ElementError(ValueError):
     field: str = "the element"
     offset: int | None = None
 
+    def __post_init__(self) -> None:
+        """Keep all arguments, so that the error pickles if some were keywords."""
+        self.args = tuple(vars(self).values())
+
     def in_file(self, path: str, offset: int | None) -> TensorFormatError:
         """Return the error about the file, with the offset of the element."""
         return TensorFormatError(

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate, groupby
 from typing import Literal
 
-import numpy as np
-
-from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shorten
 
 Severity = Literal["error", "warning"]
-
-_PIECE = 4 << 20
-_BATCH = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -76,45 +67,6 @@ def finding_from_error(error: TensorFormatError, owner: str = "") -> Finding:
     field = f"{error.field} of {owner}" if owner else error.field
     message = f"{shorten(error.actual)}, expected {shorten(error.expected)}; {error.hint}"
     return Finding(error.path, error.offset, field, message)
-
-
-@dataclass(frozen=True)
-class Gap:
-    """A range ``[start, stop)`` that should contain only `fillers`. Findings name it `field`."""
-
-    start: int
-    stop: int
-    field: str
-    fillers: tuple[int, ...] = (0,)
-
-
-def check_gaps(source: Source, gaps: Iterable[Gap], limit: int = 1) -> Iterator[Finding]:
-    """Find bytes in gaps that are not filler: up to `limit` findings per gap, one per 4 MiB."""
-    pieces = [
-        (gap, start, min(gap.stop - start, _PIECE))
-        for gap in sorted(gaps, key=lambda gap: gap.start)
-        for start in range(gap.start, gap.stop, _PIECE)
-    ]
-    total = accumulate(size for _, _, size in pieces)
-    batches = groupby(zip(total, pieces, strict=True), key=lambda pair: pair[0] // _BATCH)
-    counts: Counter[Gap] = Counter()
-    for _, batch in batches:
-        parts = [part for _, part in batch]
-        starts, sizes = np.array([part[1:] for part in parts], dtype=np.int64).T
-        contents = np.split(source.read(Extents(starts, sizes)), np.cumsum(sizes)[:-1])
-        for (gap, start, _), raw in zip(parts, contents, strict=True):
-            wrong = np.flatnonzero(np.logical_and.reduce([raw != byte for byte in gap.fillers]))
-            if not wrong.size or counts[gap] >= limit:
-                continue
-            counts[gap] += 1
-            expected = " or ".join(f"{filler:#04x}" for filler in gap.fillers)
-            message = (
-                f"{wrong.size} of the {raw.size} bytes from byte {start} on are not {expected}, "
-                f"the first is {int(raw[wrong[0]]):#04x}; readers ignore them, but the file may "
-                "be corrupt: compare it with the original"
-            )
-            offset = start + int(wrong[0])
-            yield Finding(source.name, offset, gap.field, message)
 
 
 @dataclass(frozen=True)

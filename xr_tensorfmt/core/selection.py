@@ -204,7 +204,10 @@ class Selection:
     def sort(self) -> tuple[Selection, Integers | None]:
         """Return single elements without repetitions in the order of the file, or a range of them.
 
-        Also return the position of every element in it, or None if the order is the same.
+        Returns
+        -------
+        Selection, ndarray or None
+            The selection, and the position of every element in it, or None if the order is equal.
         """
         flat = self.flat
         if len(self.tensor_shape) == 1:
