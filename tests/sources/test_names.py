@@ -84,6 +84,32 @@ def test_command_takes_local_names(stem: str) -> None:
 
 
 @on_posix
+@pytest.mark.parametrize("name", ["H2O::x.zarr", "file::x.nc"])
+def test_stores_of_xarray_take_local_names(name: str) -> None:
+    to_file(make_array(), "H2O::a.mag")
+    run_ok("convert", "H2O::a.mag", name)
+    run_ok("convert", name, "H2O::b.mag")
+    np.testing.assert_array_equal(read("H2O::b.mag"), make_array())
+    assert sorted(os.listdir()) == sorted([name, "H2O::a.mag", "H2O::b.mag"])
+
+
+@on_posix
+@pytest.mark.parametrize("name", ["H2O::a.npy", "file::a.npy", "50%.npy", "a%20b.npy", "a?.npy"])
+def test_virtual_files_take_local_names(name: str) -> None:
+    store = pytest.importorskip("obstore.store")
+    registry = pytest.importorskip("obspec_utils.registry")
+    virtual = pytest.importorskip("xr_tensorfmt.virtual")
+    np.save(name, make_array().values)
+    files = registry.ObjectStoreRegistry({"file://": store.LocalStore()})
+    if "?" in name:
+        with pytest.raises(ValueError, match="cannot read names with"):
+            virtual.TensorFormatParser()(name, files)
+        return
+    opened = xr.open_zarr(virtual.TensorFormatParser()(name, files), consolidated=False)
+    np.testing.assert_array_equal(opened.tensor, make_array())
+
+
+@on_posix
 def test_directories_may_have_any_name() -> None:
     os.mkdir("run::2")
     cc4s.to_calculation(make_calculation(), "run::2/calc")

@@ -60,7 +60,9 @@ def _open_store(file: str, format: str, group: str | None, storage_options: Any)
         engine = _find_complex_engine()
         can_open = engine and xr.backends.list_engines()[engine].guess_can_open(file)
         options = {"engine": engine if can_open else None, "cache": False}
-    tree = xr.open_datatree(file, group=group, **options)
+    path = file if is_url(file) else os.path.abspath(os.path.expanduser(file))
+    store: Any = _get_zarr_store(path) if format == ZARR else path
+    tree = xr.open_datatree(store, group=group, **options)
     for node in tree.subtree:
         for name, variable in node.variables.items():
             if variable.dtype.names is not None:
@@ -137,7 +139,7 @@ def write_store(
                     f"the name {name!r} has a slash, which separates groups in zarr; pass --tree "
                     "to convert it to groups, or rename the variable"
                 )
-        store = location.path if location.is_local else target
+        store = _get_zarr_store(location.path if location.is_local else target)
         is_tree = isinstance(data, xr.DataTree)
         options: Any = {"consolidated": False} if is_tree else {}
         data.to_zarr(
@@ -149,7 +151,7 @@ def write_store(
             **options,
         )
         if is_tree:
-            _consolidate(store, storage_options)
+            _consolidate(target if is_url(target) else store, storage_options)
     elif location.is_local:
         _write_netcdf(data, location.path, encoding, replace=overwrite)
     else:
@@ -169,7 +171,16 @@ def _check_replaceable(target: str, location: Location) -> None:
         check_writable(os.path.join(location.path, name))
 
 
-def _consolidate(target: str, storage_options: dict[str, Any] | None) -> None:
+def _get_zarr_store(path: str) -> Any:
+    """Return the store of a local path that zarr would take for a chain of URLs, or the path."""
+    if is_url(path) or "::" not in path:
+        return path
+    import zarr  # noqa: PLC0415  # an optional package
+
+    return zarr.storage.LocalStore(path)
+
+
+def _consolidate(target: Any, storage_options: dict[str, Any] | None) -> None:
     """Collect the metadata of all groups of a zarr store, which xarray does after each group."""
     import zarr  # noqa: PLC0415  # an optional package
 

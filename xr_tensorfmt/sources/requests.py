@@ -180,22 +180,18 @@ def wait_for_result(future: Future[Result], check: Callable[[], None] | None = N
         future.cancel()
 
 
-def run_all(
-    start: Callable[[Item], Future[Result]],
-    items: Iterable[Item],
-    limit: int = 2 * MAX_REQUESTS,  # so that a slow call does not keep the others from starting
-    check: Callable[[], None] | None = None,
-) -> list[Result]:
+def run_all(start: Callable[[Item], Future[Result]], items: Iterable[Item]) -> list[Result]:
     """Start a call for every item, and return all results; stop at the first error."""
+    limit = 2 * MAX_REQUESTS  # so that a slow call does not keep the others from starting
     pending: deque[Future[Result]] = deque()
     results: list[Result] = []
     try:
         for item in items:
             if len(pending) >= limit:
-                results.append(wait_for_result(pending.popleft(), check))
+                results.append(wait_for_result(pending.popleft()))
             pending.append(start(item))
         while pending:
-            results.append(wait_for_result(pending.popleft(), check))
+            results.append(wait_for_result(pending.popleft()))
         return results
     finally:
         for future in pending:

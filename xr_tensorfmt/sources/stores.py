@@ -179,6 +179,7 @@ class AzureStore(FsspecStore):
     async def request_range(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         """Request a byte range of a version."""
         from azure.core import MatchConditions  # noqa: PLC0415  # not installed with fsspec
+        from azure.core.exceptions import ResourceModifiedError  # noqa: PLC0415
 
         container, name, version_id = self.fs.split_path(request.path)
         options: dict[str, Any] = {"version_id": version_id} if version_id else {}
@@ -186,11 +187,15 @@ class AzureStore(FsspecStore):
             condition = MatchConditions.IfNotModified
             options |= {"etag": request.version.strong_etag, "match_condition": condition}
         client = self.fs.service_client.get_blob_client(container=container, blob=name)
-        async with client:
-            span = {"offset": request.start, "length": request.length}
-            stream = await client.download_blob(**span, **options)
-            count = await _receive(stream.chunks(), buffer)
-            return RangeResponse(count, Version(etag=stream.properties.etag or ""))
+        try:
+            async with client:
+                span = {"offset": request.start, "length": request.length}
+                stream = await client.download_blob(**span, **options)
+                count = await _receive(stream.chunks(), buffer)
+                return RangeResponse(count, Version(etag=stream.properties.etag or ""))
+        except ResourceModifiedError:  # replaced or removed
+            self.fs.invalidate_cache(request.path)
+            return RangeResponse(0, Version.from_info(await self.info(request.path)))
 
 
 class CachedStore(FsspecStore):

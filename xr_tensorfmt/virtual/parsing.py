@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapp
 from dataclasses import KW_ONLY, dataclass
 from itertools import takewhile
 from math import prod
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -32,6 +33,7 @@ from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.options import EngineKeywords, parse_size
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.opening import parse_file
+from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.sources.remote import RemoteFile, open_remote
 from xr_tensorfmt.sources.stores import adapt_obstore
@@ -92,8 +94,13 @@ class TensorFormatParser:
         """Parse the header of a file, and return a Zarr store that refers to the file."""
         options = dict(vars(self))
         keywords = EngineKeywords(drop_variables=options.pop("skip_variables"), **options)
+        url = url if is_url(url) else Path(url).absolute().as_uri()
         # VirtualiZarr quotes local paths, but does not unquote them.
         url = unquote(url) if url.startswith("file:") else url
+        if url.startswith("file:") and set("?#") & set(url):
+            raise ValueError(
+                f"{url}: VirtualiZarr finds no file with ? or # in its name; rename it"
+            )
         store, path = registry.resolve(url)
         source, head = open_remote(Location(url, adapt_obstore(store), path))
         container = parse_file(HeaderReader(source, head), keywords)
