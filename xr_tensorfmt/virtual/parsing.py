@@ -98,9 +98,7 @@ class TensorFormatParser:
         # VirtualiZarr quotes local paths, but does not unquote them.
         url = unquote(url) if url.startswith("file:") else url
         if url.startswith("file:") and set("?#") & set(url):
-            raise ValueError(
-                f"{url}: VirtualiZarr finds no file with ? or # in its name; rename it"
-            )
+            raise ValueError(f"{url}: VirtualiZarr cannot read names with ? or #; rename the file")
         store, path = registry.resolve(url)
         source, head = open_remote(Location(url, adapt_obstore(store), path))
         container = parse_file(HeaderReader(source, head), keywords)
