@@ -17,38 +17,7 @@ import click
 import xarray as xr
 
 import xr_tensorfmt
-from xr_tensorfmt.cli.common import (
-    NETCDF,
-    STANDARD_STREAM,
-    STORE_SUFFIXES,
-    STORES,
-    ZARR,
-    KeyValues,
-    add_group_options,
-    describe_options,
-    dims_option,
-    errors_in_one_line,
-    expand_paths,
-    format_examples,
-    format_option,
-    get_storage_options,
-    get_store_format,
-    open_argument,
-    parse_key_json,
-    print_summary,
-    show_progress,
-    sparse_option,
-    storage_option,
-    to_one_line,
-    verify_option,
-)
-from xr_tensorfmt.cli.stores import (
-    STORED_VALUES,
-    OpenedData,
-    open_input,
-    select_variable,
-    write_store,
-)
+from xr_tensorfmt.cli import common, stores
 from xr_tensorfmt.datasets.groups import collect_members, flatten_tree
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats import registry
@@ -83,7 +52,7 @@ class _Convert(click.Command):
             rows = [
                 (f"{file_format.name}: {row}", description)
                 for file_format in registry.load_formats()
-                for row, description in describe_options(getattr(file_format, attribute))
+                for row, description in common.describe_options(getattr(file_format, attribute))
             ]
             if rows:
                 with formatter.section(f"Options of formats, for {flag}"):
@@ -93,7 +62,7 @@ class _Convert(click.Command):
 
 @click.command(
     cls=_Convert,
-    epilog=format_examples(
+    epilog=common.format_examples(
         "convert model.mag model.zarr",
         "convert vertex.bin vertex.mag --dtype float32",
         "convert vertex.tens vertex.npy --drop name,dims",
@@ -102,17 +71,19 @@ class _Convert(click.Command):
 )
 @click.argument("sources", metavar="IN...", nargs=-1, required=True, type=click.Path())
 @click.argument("target", metavar="OUT", type=click.Path())
-@format_option("--from", "from_", names=(*registry.list_names(), *STORES), help="Format of IN")
-@format_option(
+@common.format_option(
+    "--from", "from_", names=(*registry.list_names(), *common.STORES), help="Format of IN"
+)
+@common.format_option(
     "--to",
-    names=(*registry.list_names(writable=True), *STORES),
+    names=(*registry.list_names(writable=True), *common.STORES),
     help="Format of OUT; the default depends on its suffix",
 )
 @click.option("--overwrite", is_flag=True, help="Overwrite OUT, as mode='w' does in Python.")
 @click.option("--variable", "-v", help="Only this variable.")
-@add_group_options
+@common.add_group_options
 @click.option("--name", help="Rename the only variable.")
-@dims_option
+@common.dims_option
 @click.option(
     "--dtype",
     "dtypes",
@@ -137,7 +108,7 @@ class _Convert(click.Command):
     "options",
     metavar="KEY=VALUE",
     multiple=True,
-    type=parse_key_json,
+    type=common.parse_key_json,
     help="An option of the format of OUT, such as version=0.9; see below. Values may be JSON. "
     "Repeatable.",
 )
@@ -146,7 +117,7 @@ class _Convert(click.Command):
     "open_options",
     metavar="KEY=VALUE",
     multiple=True,
-    type=parse_key_json,
+    type=common.parse_key_json,
     help="An option of the format of IN, of formats of other packages. Repeatable.",
 )
 @click.option(
@@ -154,10 +125,10 @@ class _Convert(click.Command):
     is_flag=True,
     help="Write zarr or netCDF with groups from parts of names, as in xarray.open_datatree.",
 )
-@sparse_option
+@common.sparse_option
 @click.option("--apply-unit", is_flag=True, help="Convert values to atomic units.")
-@storage_option
-@verify_option
+@common.storage_option
+@common.verify_option
 @click.option("--quiet", "-q", is_flag=True, help="Do not show a bar.")
 def convert(sources: tuple[str, ...], target: str, **options: Any) -> None:
     """Convert files between tensor formats, zarr and netCDF.
@@ -167,20 +138,20 @@ def convert(sources: tuple[str, ...], target: str, **options: Any) -> None:
     of the format --to.
     """
     storage_options = options["storage_options"]
-    sources = tuple(expand_paths(sources, storage_options, options["from_"]))
-    if target == STANDARD_STREAM:
+    sources = tuple(common.expand_paths(sources, storage_options, options["from_"]))
+    if target == common.STANDARD_STREAM:
         _convert_to_stdout(sources, **options)
         return
     failed, quiet = 0, options.pop("quiet")
     targets = _find_targets(sources, target, options["to"], storage_options)
-    for source, path in zip(show_progress(sources, quiet=quiet), targets, strict=True):
+    for source, path in zip(common.show_progress(sources, quiet=quiet), targets, strict=True):
         try:
             _convert_file(source, path, quiet=quiet or len(sources) > 1, **options)
         except click.ClickException as error:
             failed += 1
             error.show()
     if failed and len(sources) > 1:
-        print_summary(len(sources), failed)
+        common.print_summary(len(sources), failed)
     raise SystemExit(int(failed > 0))
 
 
@@ -200,17 +171,19 @@ def _convert_to_stdout(sources: Sequence[str], *, to: str | None, **options: Any
 
 
 def _find_suffix(to: str) -> str:
-    return {ZARR: ".zarr", NETCDF: ".nc"}.get(to) or registry.find_format(to).suffixes[0]
+    return {common.ZARR: ".zarr", common.NETCDF: ".nc"}.get(to) or registry.find_format(
+        to
+    ).suffixes[0]
 
 
 def _find_targets(
-    sources: Sequence[str], target: str, to: str | None, storage_options: KeyValues
+    sources: Sequence[str], target: str, to: str | None, storage_options: common.KeyValues
 ) -> list[str]:
     """Return the target of every file: OUT, or a file in the directory OUT."""
-    is_store = get_store_format(target) is not None
+    is_store = common.get_store_format(target) is not None
     has_slash = target.endswith(("/", os.sep))
     # With one IN, a directory without a suffix may be the zarr store to replace.
-    is_directory = has_slash or (to != ZARR and os.path.isdir(target))
+    is_directory = has_slash or (to != common.ZARR and os.path.isdir(target))
     if len(sources) == 1 and (is_store or not is_directory):
         return [target]
     if is_store or not (has_slash or os.path.isdir(target)):
@@ -223,8 +196,10 @@ def _find_targets(
     suffix = _find_suffix(to)
     origins: dict[str, str] = {}
     for source in sources:
-        url_options = get_storage_options(source, storage_options)
-        path = "stdin" if source == STANDARD_STREAM else locate(source, url_options, None).path
+        url_options = common.get_storage_options(source, storage_options)
+        path = (
+            "stdin" if source == common.STANDARD_STREAM else locate(source, url_options, None).path
+        )
         name = os.path.splitext(os.path.basename(path.rstrip("/")))[0] + suffix
         if name in origins:
             raise click.UsageError(
@@ -232,7 +207,7 @@ def _find_targets(
             )
         origins[name] = source
     if not is_url(target):
-        with errors_in_one_line(target):
+        with common.errors_in_one_line(target):
             os.makedirs(target, exist_ok=True)
     return [os.path.join(target, name) for name in origins]
 
@@ -243,38 +218,38 @@ def _convert_file(
     *,
     to: str | None,
     drop: tuple[DroppablePart, ...],
-    storage_options: KeyValues,
+    storage_options: common.KeyValues,
     overwrite: bool,
-    options: KeyValues,
+    options: common.KeyValues,
     quiet: bool,
     **reading: Any,
 ) -> None:
     """Convert one file, with a progress bar if stderr is a terminal."""
     from tqdm.dask import TqdmCallback  # noqa: PLC0415  # imports dask
 
-    with errors_in_one_line(target):
+    with common.errors_in_one_line(target):
         if to is None:
             to = (
-                get_store_format(target)
-                or registry.find_format_for_path(target, STORE_SUFFIXES).name
+                common.get_store_format(target)
+                or registry.find_format_for_path(target, common.STORE_SUFFIXES).name
             )
-    with errors_in_one_line(source), open_argument(source) as content:
+    with common.errors_in_one_line(source), common.open_argument(source) as content:
         data, encoding = _open_selected(
             source, content, to, drop=drop, storage_options=storage_options, **reading
         )
-        with errors_in_one_line(target, source):
+        with common.errors_in_one_line(target, source):
             location = _locate_target(source, target, storage_options, overwrite=overwrite)
-            name = os.path.basename(to_one_line(target).rstrip("/"))
+            name = os.path.basename(common.to_one_line(target).rstrip("/"))
             writing: dict[str, Any] = {"encoding": encoding, "drop": drop, "overwrite": overwrite}
-            writing["storage_options"] = get_storage_options(target, storage_options)
+            writing["storage_options"] = common.get_storage_options(target, storage_options)
             # Without a terminal, None disables the bar.
             with TqdmCallback(desc=name, unit=" tasks", disable=True if quiet else None):
-                if to not in STORES:
+                if to not in common.STORES:
                     _write_tensors(data, target, to, options, **writing)
                 elif options:
                     raise ValueError(f"--option is only for tensor formats, and {target} is {to}")
                 else:
-                    write_store(data, target, location, to, **writing)
+                    stores.write_store(data, target, location, to, **writing)
 
 
 def _open_selected(
@@ -289,17 +264,17 @@ def _open_selected(
     dtypes: tuple[tuple[str | None, str], ...],
     separator: str,
     drop: tuple[DroppablePart, ...],
-    open_options: KeyValues,
+    open_options: common.KeyValues,
     **reading: Any,
-) -> tuple[OpenedData, dict[Any, Any]]:
+) -> tuple[stores.OpenedData, dict[Any, Any]]:
     """Return the data to write and their encoding, for a store with groups if possible."""
     reading |= dict(open_options)
     if "attrs" not in drop:  # otherwise packed values would lose their meaning
-        reading |= STORED_VALUES
-    data = open_input(source, content, from_, separator=separator, chunks={}, **reading)
-    keeps_groups = to in STORES and not (variable or name or dims)
+        reading |= stores.STORED_VALUES
+    data = stores.open_input(source, content, from_, separator=separator, chunks={}, **reading)
+    keeps_groups = to in common.STORES and not (variable or name or dims)
     ds = flatten_tree(source, data, separator, ("attrs",) if keeps_groups else drop)
-    ds = select_variable(ds, variable, dims, name)
+    ds = stores.select_variable(ds, variable, dims, name)
     encoding: dict[Any, Any] = {}
     for key, dtype in dtypes:
         encoding |= {"dtype": dtype} if key is None else {key: {"dtype": dtype}}
@@ -314,7 +289,7 @@ def _open_selected(
 
 
 def _locate_target(
-    source: str, target: str, storage_options: KeyValues, *, overwrite: bool
+    source: str, target: str, storage_options: common.KeyValues, *, overwrite: bool
 ) -> Location:
     """Raise an error if the target is, contains or is inside the input, or exists."""
     origin, location = (_resolve(file, storage_options) for file in (source, target))
@@ -330,20 +305,28 @@ def _locate_target(
     return location
 
 
-def _resolve(file: str, storage_options: KeyValues) -> Location:
+def _resolve(file: str, storage_options: common.KeyValues) -> Location:
     """Locate a file, with resolved links."""
-    location = locate(file, get_storage_options(file, storage_options), None)
+    location = locate(file, common.get_storage_options(file, storage_options), None)
     path = os.path.realpath(location.path) if location.is_local else location.path
     return replace(location, path=path)
 
 
 def _write_tensors(
-    data: OpenedData, target: str, to: str, pairs: KeyValues, *, overwrite: bool, **writing: Any
+    data: stores.OpenedData,
+    target: str,
+    to: str,
+    pairs: common.KeyValues,
+    *,
+    overwrite: bool,
+    **writing: Any,
 ) -> None:
     """Write a tensor file. Raise ValueError if a key of --option is not an option of the format."""
     options, writer = dict(pairs), registry.find_format(to)
     for key in options.keys() - writer.write_options.keys():
-        known = ", ".join(f"{row}: {text}" for row, text in describe_options(writer.write_options))
+        known = ", ".join(
+            f"{row}: {text}" for row, text in common.describe_options(writer.write_options)
+        )
         hint = did_you_mean(key, writer.write_options)
         raise ValueError(
             f"{key!r}{hint} is not an --option of {writer.title} files, expected {known or 'none'}"

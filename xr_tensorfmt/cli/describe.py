@@ -16,26 +16,7 @@ import numpy as np
 import xarray as xr
 
 import xr_tensorfmt
-from xr_tensorfmt.cli.common import (
-    KeyValues,
-    add_group_options,
-    add_source_options,
-    describe_files,
-    dims_option,
-    expand_paths,
-    files_argument,
-    format_examples,
-    get_storage_options,
-    get_store_format,
-    json_option,
-    parse_key_value,
-    print_summary,
-    show_progress,
-    sparse_option,
-    to_one_line,
-    verify_option,
-)
-from xr_tensorfmt.cli.stores import STORED_VALUES, iterate_blocks, select_variable
+from xr_tensorfmt.cli import common, stores
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, count_chunks
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Array, get_stored_name
@@ -57,33 +38,35 @@ _SHOWN_PROPERTIES = "matrix_type", "properties", "cached", "symmetries", "skippe
 
 
 @click.command(
-    epilog=format_examples("info model.mag", "info --stats vertex.bin", "info s3://bucket/models/")
+    epilog=common.format_examples(
+        "info model.mag", "info --stats vertex.bin", "info s3://bucket/models/"
+    )
 )
-@files_argument
-@json_option
+@common.files_argument
+@common.json_option
 @click.option(
     "--stats",
     is_flag=True,
     help="Read all values, and show minimum, maximum, mean, and the numbers of NaN and zeros.",
 )
-@add_group_options
-@add_source_options
-@verify_option
+@common.add_group_options
+@common.add_source_options
+@common.verify_option
 def info(
     files: tuple[str, ...],
     as_json: bool,
     stats: bool,
-    storage_options: KeyValues,
+    storage_options: common.KeyValues,
     **options: Any,
 ) -> None:
     """Describe the format, variables and attributes of files."""
 
     def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
-        if options["format"] is None and get_store_format(file):
+        if options["format"] is None and common.get_store_format(file):
             raise ValueError(
                 f"{file}: only convert and diff support zarr and netCDF; use ncdump -h or xarray"
             )
-        url_options = get_storage_options(file, storage_options)
+        url_options = common.get_storage_options(file, storage_options)
         reader = open_header(content, storage_options=url_options)
         file_format = choose_format(reader, options["format"])
         # The options of the check also open tensors that exceed memory.
@@ -100,7 +83,7 @@ def info(
                 engine="tensorfmt",
                 cache=False,
                 storage_options=url_options,
-                **STORED_VALUES,
+                **stores.STORED_VALUES,
                 **options,
             )
             described = document["variables"] | document["coordinates"]
@@ -108,8 +91,10 @@ def info(
                 described[str(name)]["stats"] = compute_statistics(variable)
         return document
 
-    expanded = expand_paths(files, storage_options)
-    documents = describe_files(expanded, describe, _format_lines, as_json=as_json, separate=True)
+    expanded = common.expand_paths(files, storage_options)
+    documents = common.describe_files(
+        expanded, describe, _format_lines, as_json=as_json, separate=True
+    )
     raise SystemExit(int(any("error" in document for document in documents)))
 
 
@@ -271,7 +256,7 @@ def compute_statistics(variable: xr.Variable) -> dict[str, Any] | None:
     if not is_numeric(variable.dtype):
         return None
     summary: tuple[Any, ...] = (None, None, 0.0, 0, 0)
-    for key in iterate_blocks(variable):
+    for key in stores.iterate_blocks(variable):
         summary = _merge(summary, _summarize(variable[key].values))
     low, high, total, nan, zeros = summary
     count = variable.size - nan
@@ -301,14 +286,16 @@ def _merge(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @click.command(
-    epilog=format_examples("validate model.mag vertex.bin", "validate --strict s3://bucket/models/")
+    epilog=common.format_examples(
+        "validate model.mag vertex.bin", "validate --strict s3://bucket/models/"
+    )
 )
-@files_argument
+@common.files_argument
 @click.option("--strict", is_flag=True, help="Exit with 1 also for warnings.")
 @click.option("--all", "show_all", is_flag=True, help="Up to 20 findings per check.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only files with findings, and no bar.")
-@json_option
-@add_source_options
+@common.json_option
+@common.add_source_options
 def validate(
     files: tuple[str, ...],
     strict: bool,
@@ -316,12 +303,12 @@ def validate(
     quiet: bool,
     as_json: bool,
     format: str | None,
-    storage_options: KeyValues,
+    storage_options: common.KeyValues,
 ) -> None:
     """Check files: header, checksums, padding and values."""
 
     def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
-        options = get_storage_options(file, storage_options)
+        options = common.get_storage_options(file, storage_options)
         findings = find_faults(content, all=show_all, format=format, storage_options=options)
         parts = {}
         if not findings and content is file and format is None:
@@ -335,12 +322,12 @@ def validate(
         findings = document.get("findings", ())
         return "error" in document or any(strict or x.severity == "error" for x in findings)
 
-    expanded = list(expand_paths(files, storage_options))
-    shown = show_progress(expanded, quiet=quiet or as_json)
-    documents = describe_files(shown, describe, lines, as_json=as_json)
+    expanded = list(common.expand_paths(files, storage_options))
+    shown = common.show_progress(expanded, quiet=quiet or as_json)
+    documents = common.describe_files(shown, describe, lines, as_json=as_json)
     failed = sum(map(has_failed, documents))
     if len(documents) > 1 and not as_json:
-        print_summary(len(documents), failed)
+        common.print_summary(len(documents), failed)
     raise SystemExit(int(failed > 0))
 
 
@@ -355,11 +342,11 @@ def _format_findings(document: Mapping[str, Any]) -> Iterator[str]:
     yield f"{path}: " + (counted if errors else f"ok, but {counted}" if counted else "ok")
     for finding in findings:
         other = "" if finding.path.endswith(path) else f" ({finding.path})"
-        yield "  " + to_one_line(f"{finding}{other}")
+        yield "  " + common.to_one_line(f"{finding}{other}")
 
 
 def _parse_selection(pair: str) -> tuple[str, int | slice | list[int]]:
-    dim, index = parse_key_value(pair)
+    dim, index = common.parse_key_value(pair)
     if re.fullmatch(r"-?\d+", index):
         return dim, int(index)
     if re.fullmatch(r"-?\d+(,-?\d+)+", index):
@@ -370,9 +357,11 @@ def _parse_selection(pair: str) -> tuple[str, int | slice | list[int]]:
 
 
 @click.command(
-    epilog=format_examples("explain vertex.bin", "explain vertex.bin --dims F,q,r -s q=0 -s r=0:10")
+    epilog=common.format_examples(
+        "explain vertex.bin", "explain vertex.bin --dims F,q,r -s q=0 -s r=0:10"
+    )
 )
-@files_argument
+@common.files_argument
 @click.option(
     "--select",
     "-s",
@@ -383,18 +372,18 @@ def _parse_selection(pair: str) -> tuple[str, int | slice | list[int]]:
     help="Select DIM=3, DIM=0:10, DIM=0:10:2 or DIM=1,5,7. Repeatable.",
 )
 @click.option("--variable", "-v", help="Only this variable.")
-@json_option
-@dims_option
-@sparse_option
-@add_source_options
-@verify_option
+@common.json_option
+@common.dims_option
+@common.sparse_option
+@common.add_source_options
+@common.verify_option
 def explain(
     files: tuple[str, ...],
-    selection: KeyValues,
+    selection: common.KeyValues,
     variable: str | None,
     dims: list[str] | None,
     as_json: bool,
-    storage_options: KeyValues,
+    storage_options: common.KeyValues,
     **options: Any,
 ) -> None:
     """Show the byte ranges and requests of a read.
@@ -402,12 +391,12 @@ def explain(
     Several chunks or variables print as a table with a row each. A directory stands for the files
     in it. Values are not read.
     """
-    expanded = list(expand_paths(files, storage_options))
+    expanded = list(common.expand_paths(files, storage_options))
 
     def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
-        options["storage_options"] = get_storage_options(file, storage_options)
+        options["storage_options"] = common.get_storage_options(file, storage_options)
         ds = xr.open_dataset(content, engine="tensorfmt", chunks={}, **options)
-        ds = select_variable(ds, variable, dims)
+        ds = stores.select_variable(ds, variable, dims)
         for dim, _ in selection:
             if dim not in ds.dims:
                 names = shorten(", ".join(map(repr, ds.dims))) or "none"
@@ -420,5 +409,5 @@ def explain(
         yield from [f"{document['path']}:"] if len(expanded) > 1 else []
         yield from document["table"].split("\n")
 
-    documents = describe_files(expanded, describe, lines, as_json=as_json, separate=True)
+    documents = common.describe_files(expanded, describe, lines, as_json=as_json, separate=True)
     raise SystemExit(int(any("error" in document for document in documents)))

@@ -13,21 +13,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from xr_tensorfmt.cli.common import (
-    STORES,
-    add_group_options,
-    add_source_options,
-    errors_in_one_line,
-    format_examples,
-    get_store_format,
-    list_files,
-    print_json,
-    print_lines,
-    to_one_line,
-    verify_option,
-)
-from xr_tensorfmt.cli.describe import format_dtype, to_plain
-from xr_tensorfmt.cli.stores import STORED_VALUES, iterate_blocks, open_input
+from xr_tensorfmt.cli import common, describe, stores
 from xr_tensorfmt.core.elements import Array, get_stored_name
 from xr_tensorfmt.datasets.groups import flatten_tree
 from xr_tensorfmt.errors import shorten
@@ -38,7 +24,7 @@ _MAX_COMPARED_BYTES = 1 << 20
 
 
 @click.command(
-    epilog=format_examples(
+    epilog=common.format_examples(
         "diff a.mag b.zarr", "diff a.mag half.mag --rtol 1e-3", "diff before/ after/"
     )
 )
@@ -60,9 +46,9 @@ _MAX_COMPARED_BYTES = 1 << 20
     help="Absolute tolerance, which is added to the relative tolerance.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-@add_group_options
-@add_source_options
-@verify_option
+@common.add_group_options
+@common.add_source_options
+@common.verify_option
 def diff(first: str, second: str, as_json: bool, **options: Any) -> None:
     """Compare the variables of two files.
 
@@ -71,7 +57,7 @@ def diff(first: str, second: str, as_json: bool, **options: Any) -> None:
     are compared. The exit code is 0 for equal files, 1 for differences, 2 for an error.
     """
     try:
-        inputs = [list_files(path, options["storage_options"]) for path in (first, second)]
+        inputs = [common.list_files(path, options["storage_options"]) for path in (first, second)]
         if all(inputs) and inputs != [[first], [second]]:
             document = _compare_directories(first, second, *inputs, **options)
         else:
@@ -80,12 +66,12 @@ def diff(first: str, second: str, as_json: bool, **options: Any) -> None:
         error.show()
         raise SystemExit(2) from error
     if as_json:
-        print_json(document)
+        common.print_json(document)
     else:
         for part in document.get("files", [document]):
-            print_lines(_format_lines(part))
+            common.print_lines(_format_lines(part))
         unmatched = _list_unmatched(document) if "files" in document else ()
-        print_lines(f"{name}: only in {path}" for name, path in unmatched)
+        common.print_lines(f"{name}: only in {path}" for name, path in unmatched)
     raise SystemExit(int(not document["equal"]))
 
 
@@ -97,8 +83,8 @@ def _compare_directories(
     )
     compared = [_compare_files(firsts[x], seconds[x], **options) for x in firsts if x in seconds]
     return {
-        "first": to_one_line(first),
-        "second": to_one_line(second),
+        "first": common.to_one_line(first),
+        "second": common.to_one_line(second),
         "equal": firsts.keys() == seconds.keys() and all(part["equal"] for part in compared),
         **_find_unmatched(firsts, seconds),
         "files": compared,
@@ -108,8 +94,8 @@ def _compare_directories(
 def _find_unmatched(first: Collection[Any], second: Collection[Any]) -> dict[str, list[Any]]:
     known, others = set(second), set(first)
     return {
-        "only_first": [to_plain(name) for name in first if name not in known],
-        "only_second": [to_plain(name) for name in second if name not in others],
+        "only_first": [describe.to_plain(name) for name in first if name not in known],
+        "only_second": [describe.to_plain(name) for name in second if name not in others],
     }
 
 
@@ -117,15 +103,17 @@ def _compare_files(
     first: str, second: str, *, rtol: float, atol: float, **options: Any
 ) -> dict[str, Any]:
     # Stores contain decoded values, or attributes by which xarray decodes them.
-    formats = [options["format"] or get_store_format(file) for file in (first, second)]
-    stored: dict[str, Any] = {} if any(name in STORES for name in formats) else STORED_VALUES
+    formats = [options["format"] or common.get_store_format(file) for file in (first, second)]
+    stored: dict[str, Any] = (
+        {} if any(name in common.STORES for name in formats) else stores.STORED_VALUES
+    )
     opened: list[xr.Dataset] = []
     for file in (first, second):
-        with errors_in_one_line(file):
-            data = open_input(file, file, cache=False, **stored, **options)
+        with common.errors_in_one_line(file):
+            data = stores.open_input(file, file, cache=False, **stored, **options)
             opened.append(flatten_tree(file, data, options["separator"], ["attrs"]))
-    with errors_in_one_line(first, second):
-        names = {"first": to_one_line(first), "second": to_one_line(second)}
+    with common.errors_in_one_line(first, second):
+        names = {"first": common.to_one_line(first), "second": common.to_one_line(second)}
         return {**names, "rtol": rtol, "atol": atol, **compare(opened[0], opened[1], rtol, atol)}
 
 
@@ -141,9 +129,9 @@ def compare(
     unmatched = {dim: _find_unmatched(*pair) for dim, pair in labels.items()}
     for dim, (one, other) in labels.items():
         if not one.equals(other):
-            common = one.intersection(other, sort=False)
-            first = first.isel({dim: one.get_indexer(common)})
-            second = second.isel({dim: other.get_indexer(common)})
+            shared = one.intersection(other, sort=False)
+            first = first.isel({dim: one.get_indexer(shared)})
+            second = second.isel({dim: other.get_indexer(shared)})
     different: dict[str, Any] = {}
     changed: dict[Any, set[int]] = {dim: set() for dim in labels}
     for name, variable in first.variables.items():
@@ -152,10 +140,10 @@ def compare(
             different |= {str(name): difference} if difference else {}
     found = {}
     for dim, (one, other) in labels.items():
-        common = one.intersection(other, sort=False)
+        shared = one.intersection(other, sort=False)
         found[str(dim)] = unmatched[dim] | {
-            "changed": to_plain(common[sorted(changed[dim])].tolist()),
-            "reordered": not one.equals(other) and len(one) == len(other) == len(common),
+            "changed": describe.to_plain(shared[sorted(changed[dim])].tolist()),
+            "reordered": not one.equals(other) and len(one) == len(other) == len(shared),
         }
     names = _find_unmatched(first.variables, second.variables)
     differs = different or any(map(any, (part.values() for part in (names, *found.values()))))
@@ -202,7 +190,7 @@ def _compare_variables(
     # With a tolerance, dtypes may differ, as in `xarray.testing.assert_allclose`.
     is_other = dtypes[0] != dtypes[1] and not (rtol or atol)
     count, largest = 0, {"largest": -1.0}
-    for key in iterate_blocks(first):
+    for key in stores.iterate_blocks(first):
         one, other = first[key].values, second[key].values
         difference = compare_values(one, other, rtol, atol)
         if not difference:
@@ -217,14 +205,14 @@ def _compare_variables(
             changed[first.dims[axis]].update((rows + start[axis]).tolist())
     if not (count or is_other):
         return {}
-    return found | (to_plain(largest) if count else {}) | {"different_values": count}
+    return found | (describe.to_plain(largest) if count else {}) | {"different_values": count}
 
 
 def _get_stored_dtype(variable: xr.Variable) -> str:
     """Return the dtype of a variable in its file, without the byte order."""
     stored = get_stored_name(variable.encoding.get("dtype"))
     is_narrow = stored is not None and not hasattr(np, stored)  # such as bfloat16
-    return str(stored) if is_narrow else format_dtype(variable.dtype).split(",")[0]
+    return str(stored) if is_narrow else describe.format_dtype(variable.dtype).split(",")[0]
 
 
 def _rank(difference: Mapping[str, Any]) -> Any:

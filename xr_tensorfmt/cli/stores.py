@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import xarray as xr
 
-from xr_tensorfmt.cli.common import STORES, ZARR, KeyValues, get_storage_options, get_store_format
+from xr_tensorfmt.cli import common
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, contiguous_chunk, iterate_chunks
 from xr_tensorfmt.core.open_options import name_dims
 from xr_tensorfmt.datasets.groups import get_group_path
@@ -37,14 +37,14 @@ def open_input(
     *,
     group: str | None,
     separator: str,
-    storage_options: KeyValues,
+    storage_options: common.KeyValues,
     tree: bool = False,
     **options: Any,
 ) -> OpenedData:
     """Open a file of any format with keywords. Return a tree for `tree`, or a store with groups."""
-    url_options = get_storage_options(file, storage_options)
-    store = format or get_store_format(file)
-    if store in STORES:
+    url_options = common.get_storage_options(file, storage_options)
+    store = format or common.get_store_format(file)
+    if store in common.STORES:
         if content is not file:
             raise ValueError(f"{store} is not read from standard input; pass a path")
         return _open_store(file, store, get_group_path(group, separator), url_options)
@@ -55,8 +55,12 @@ def open_input(
 
 def _open_store(file: str, format: str, group: str | None, storage_options: Any) -> OpenedData:
     """Open zarr in chunks, or netCDF without. Return a tree if there are groups."""
-    options: dict[str, Any] = {"engine": ZARR, "chunks": {}, "storage_options": storage_options}
-    if format != ZARR:
+    options: dict[str, Any] = {
+        "engine": common.ZARR,
+        "chunks": {},
+        "storage_options": storage_options,
+    }
+    if format != common.ZARR:
         engine = _find_complex_engine()
         can_open = engine and xr.backends.list_engines()[engine].guess_can_open(file)
         options = {"engine": engine if can_open else None, "cache": False}
@@ -131,7 +135,7 @@ def write_store(
         return ds.drop_encoding().drop_attrs() if "attrs" in drop else ds.drop_encoding()
 
     data = strip(data) if isinstance(data, xr.Dataset) else data.map_over_datasets(strip)
-    if format == ZARR:
+    if format == common.ZARR:
         _check_replaceable(target, location)
         for name in data.variables if isinstance(data, xr.Dataset) else ():
             if "/" in str(name):
