@@ -65,7 +65,7 @@ def _open_store(file: str, format: str, group: str | None, storage_options: Any)
         can_open = engine and xr.backends.list_engines()[engine].guess_can_open(file)
         options = {"engine": engine if can_open else None, "cache": False}
     path = file if is_url(file) else os.path.abspath(os.path.expanduser(file))
-    store: Any = _get_zarr_store(path) if format == ZARR else path
+    store: Any = _get_zarr_store(path) if format == common.ZARR else path
     tree = xr.open_datatree(store, group=group, **options)
     for node in tree.subtree:
         for name, variable in node.variables.items():
