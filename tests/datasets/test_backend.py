@@ -342,7 +342,7 @@ def test_variables_load_asynchronously(path: Path) -> None:
 def test_opening_and_printing_read_only_the_header(monkeypatch) -> None:
     lengths = (1000, 1000, 100)
     source = HollowSource(tf.pack_header(lengths), 56 + 8 * 10**8)
-    monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_: (source, b""))
+    monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_, **__: (source, b""))
     dataset = xr.open_dataset("anything", engine="tensorfmt")
     repr(dataset.tensor.isel(a=5).T)
     repr(dataset)
@@ -354,7 +354,7 @@ def test_opening_and_printing_read_only_the_header(monkeypatch) -> None:
 def test_header_behind_large_chunks_needs_few_small_requests(monkeypatch) -> None:
     content = tf.make_1_0(VALUES, *[tf.pack_chunk(b"COMMENT ", bytes(1 << 20))] * 3)
     source = RecordingSource(content)
-    monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_: (source, b""))
+    monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_, **__: (source, b""))
     xr.open_dataset("anything", engine="tensorfmt")
     assert source.fetched <= 4096 + 3 * 4096
 

@@ -220,11 +220,7 @@ class CheckedInput:
     def choose_conversion(
         self, name: str, variable: Variable, elements: Mapping[str, Element]
     ) -> Conversion:
-        """Choose the dtype in the file.
-
-        A dtype in the encoding is used as in `xarray.Dataset.to_netcdf`. If a reader of this engine
-        has set it, it is used for values of the dtype that was read, without rounding.
-        """
+        """Choose the dtype in the file from ``encoding=``, the variable, or the opened file."""
         encoding = self.encoding.get(name, {})
         if not self.is_encoded and (others := sorted(encoding.keys() - {"dtype", "tensorfmt"})):
             raise ValueError(
@@ -234,6 +230,7 @@ class CheckedInput:
         requested = variable.encoding.get("dtype")
         stored = get_stored_name(requested)
         dtype = get_dtype_name(variable.dtype)
+        # As in `to_netcdf`. A dtype that a reader has set only applies to values that it fits.
         if requested is None or not is_numeric(variable.dtype):
             pass
         elif stored is None or ("dtype" in encoding and stored in elements):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -161,7 +162,7 @@ class Conversion:
         if exact:
             preserved = stored == values
         else:  # rounded, but an element without infinity may have its largest value instead
-            limit = np.inf if element.has_inf else element.largest
+            limit = np.inf if element.has_inf else _compute_rounding_limit(element)
             preserved = np.isfinite(stored) & (np.abs(values) <= limit) & np.isfinite(values)
         if preserved.all():
             return
@@ -187,6 +188,15 @@ class Conversion:
             return f"pass {encoding=} to round such values, or {keep} to keep them"
         keep = "rewrite the whole file" if self.is_fixed else "choose another dtype"
         return f"change the values, or {keep} to keep them"
+
+
+@cache
+def _compute_rounding_limit(element: Element) -> float:
+    """Return the limit above which no value is rounded to the largest one of an element."""
+    smaller = element.largest * (1 - 0.5 ** np.arange(1, 25))
+    rounded = element.decode(element.encode(smaller.astype(element.dtype)))
+    spacing = element.largest - rounded[rounded < element.largest].max()
+    return float(element.largest + spacing / 2)
 
 
 def _is_preserved(values: Array, converted: Array, exact: bool) -> Array:
