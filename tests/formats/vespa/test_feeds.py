@@ -197,6 +197,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "removed": ([LINES[1], {"remove": PREFIX + "a"}], {}, "no document has a tensor in"),
     "list": ([LINES[1], "[1]"], {}, "line 2: 1 is not a JSON object, expected a put"),
     "not closed": ([LINES[1], "{", '"put": 1'], {}, "line 2: .* is not JSON: "),
+    "dict in a document": (["{", {"put": "a"}], {}, "line 1: '{' is not JSON: "),
     "closed twice": ([LINES[1], "}", LINES[1]], {}, "line 2: '}' is not JSON: "),
     "words": (["{", "} word {}"], {}, "line 1: '} word {}' is not JSON: "),
     "not UTF-8": ([LINES[1], b'{"put": "\xff"}'], {}, "line 2: .* is not JSON: .*UTF-8"),

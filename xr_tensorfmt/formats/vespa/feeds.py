@@ -229,22 +229,21 @@ class _Parser:
         if self.text:
             _load_document(self.text.strip())
 
-    def parse(self, number: int, line: Any) -> Iterator[Any]:
-        """Yield the values that a line completes."""
-        if not isinstance(line, str | bytes):
+    def parse(self, number: int, line: Any) -> Iterable[Any]:
+        """Return the values that a line completes."""
+        if isinstance(line, str):
+            line = line.encode("utf-8", "surrogatepass")
+        if not isinstance(line, bytes):
+            self.finish()
             self.begin = number
-            yield line
-            return
-        line = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
-        line = line.strip(_BYTES_MARGIN)
-        if not line:
-            return
+            return (line,)
+        if not (line := line.strip(_BYTES_MARGIN)):
+            return ()
         if not self.depth:
             self.begin = number
             with suppress(_NotJSONError):
-                yield _load_document(line.removesuffix(b","))
-                return
-        yield from map(_load_document, self._split(number, line))
+                return (_load_document(line.removesuffix(b",")),)
+        return map(_load_document, self._split(number, line))
 
     def _split(self, number: int, line: bytes) -> Iterator[bytes | bytearray]:
         """Yield the texts of the objects that a line completes, and keep the rest."""
@@ -281,7 +280,9 @@ def find_documents(value: Any) -> Iterator[Any]:
     remaining = [value]
     while remaining:
         value = remaining.pop()
-        if isinstance(value, list):
+        if isinstance(value, dict) and "put" in value:
+            yield value
+        elif isinstance(value, list):
             remaining += reversed(value)
         elif not isinstance(value, dict):
             yield value
@@ -320,6 +321,8 @@ class Column:
             self.type, self.position = format_type(header), mapped.index(self.dim)
             dims = mapped, header.indexed, header.lengths
             self.header = VespaHeader.create(header.cell_type, *dims, 0)
+        if not header.mapped:
+            return [b"", *blocks.values()]
         packed: Blocks = []
         for labels, cells in blocks.items():
             row = [*map(pack_string, labels), cells]

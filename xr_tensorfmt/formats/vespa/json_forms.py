@@ -212,7 +212,8 @@ def _parse_blocks(header: VespaHeader, key: str, content: Any) -> Mapping[Labels
     mapped, map_key = header.mapped, "blocks" if header.indexed else "cells"
     items: Iterable[tuple[Labels, Any]]
     if key == "values" and not mapped and isinstance(content, list | str):
-        return _pack_blocks(header, {(): _parse_values(header, content)})
+        cells = _parse_values(header, content)
+        return {(): cells} if isinstance(cells, bytes) else _pack_blocks(header, {(): cells})
     if key == "cells" and (isinstance(content, list) or content == {}):
         return _parse_cells(header, content)
     if key == "blocks" and mapped and isinstance(content, list):
@@ -227,12 +228,7 @@ def _parse_blocks(header: VespaHeader, key: str, content: Any) -> Mapping[Labels
         raise ValueError(
             f"{show(content)} as {key!r} is not a form of {format_type(header)}, expected {forms}"
         )
-    blocks: dict[Labels, Cells] = {}
-    for labels, values in items:
-        if labels in blocks:
-            raise ValueError(f"the labels {show(labels)} occur twice; leave one out")
-        blocks[labels] = _parse_values(header, values)
-    return _pack_blocks(header, blocks)
+    return _pack_blocks(header, {labels: _parse_values(header, values) for labels, values in items})
 
 
 def _parse_labels(
@@ -257,10 +253,7 @@ def _parse_cells(header: VespaHeader, content: Iterable[Any]) -> Mapping[Labels,
     for cell in content:
         address, value = _get_members(cell, "value")
         cells = found.setdefault(_parse_labels(header, address, header.indexed), {})
-        index = _find_cell_index(header, address)
-        if index in cells:
-            raise ValueError(f"the cell {show(address)} occurs twice; leave one out")
-        cells[index] = _parse_number(value)
+        cells[_find_cell_index(header, address)] = _parse_number(value)
     if header.cells * len(found) > MAX_JSON_CELLS:
         raise ValueError(
             f"{format_type(header)} has more than {MAX_JSON_CELLS} cells, but lists "
