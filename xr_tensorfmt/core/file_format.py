@@ -127,11 +127,7 @@ class Format(ABC):
     def find_parts(
         self, names: Collection[str], open_reader: Callable[[str], HeaderReader]
     ) -> Mapping[str, str]:
-        """Return files without tensors of their own, and what each is, of some in a directory.
-
-        Directories are opened and validated without them. The description is empty if a file is
-        not of the format. Then the file is an error if it is opened or validated alone.
-        """
+        """Return which files of a directory have no tensors of their own, and what they are."""
         return {}
 
     def describe_unsupported(self, reader: HeaderReader) -> tuple[str, str] | None:

@@ -166,8 +166,7 @@ class Dimension:
     def unpack(cls, fields: Fields) -> Self:
         """Check the fields."""
         length = fields.get("length", int)
-        if length < 0:
-            raise fields.error("length", length, "0 or more")
+        fields.check(length >= 0, "length", length, "0 or more")
         return cls(length, yaml_text.get_string(fields, "type") if "type" in fields else None)
 
 
@@ -186,23 +185,20 @@ class Condition:
         properties = []
         for item in yaml_text.get_mappings(fields, "properties"):
             dimension = item.get("dimension", int)
-            if not 0 <= dimension < rank:
-                raise item.error("dimension", dimension, f"0 to {rank - 1}")
+            item.check(0 <= dimension < rank, "dimension", dimension, f"0 to {rank - 1}")
             properties.append((yaml_text.get_string(item, "property"), dimension))
         rows = yaml_text.get_list(fields, "nonZeros")
         count = len(properties)
-        wrong = [row for row in rows if not isinstance(row, list) or len(row) != count]
-        if wrong:
-            expected = f"lists of {count}, one for each property"
-            raise fields.error("nonZeros", shorten(repr(wrong[0])), expected)
+        wrong = [row for row in rows if not isinstance(row, list) or len(row) != count][:1]
+        expected = f"lists of {count}, one for each property"
+        fields.check(not wrong, "nonZeros", shorten(repr(wrong)[1:-1]), expected)
         numbers = _to_integers(fields, "nonZeros", list(chain.from_iterable(rows)))
         return cls(tuple(properties), numbers.reshape(len(rows), count))
 
 
 def _to_integers(fields: Fields, key: str, values: Sequence[Any]) -> Integers:
-    wrong = [value for value in values if type(value) is not int]
-    if wrong:
-        raise fields.error(key, shorten(repr(wrong[0])), "integers of at most 64 bits")
+    wrong = [value for value in values if type(value) is not int][:1]
+    fields.check(not wrong, key, shorten(repr(wrong)[1:-1]), "integers of at most 64 bits")
     return np.array(values, dtype=np.int64)
 
 
@@ -232,9 +228,8 @@ class TensorEntry:
         check_version(fields)
         yaml_text.get_choice(fields, "type", (TENSOR,))
         listed = yaml_text.get_mappings(fields, "dimensions")
-        if len(listed) > MAX_DIMENSIONS:
-            expected = f"at most {MAX_DIMENSIONS} dimensions"
-            raise fields.error("dimensions", len(listed), expected, "the file is corrupt")
+        expected, fits = f"at most {MAX_DIMENSIONS} dimensions", len(listed) <= MAX_DIMENSIONS
+        fields.check(fits, "dimensions", len(listed), expected)
         conditions: tuple[Condition, ...] = ()
         if "nonZeroCondition" in fields:
             items = yaml_text.get_mappings(fields.get_fields("nonZeroCondition"), "all")
@@ -283,16 +278,12 @@ class TensorEntry:
 
 def check_version(fields: Fields) -> None:
     """Raise TensorFormatError for a version that cc4s cannot read."""
-    version = fields.values.get("version")
-    if version != VERSION:
-        elements: Any = fields.values.get("elements")
-        kind = elements.get("type") if isinstance(elements, dict) else None
-        is_binary = kind == BINARY or fields.values.get("binary") in (1, True)
-        hint = (
-            "another program or another version of cc4s wrote the file; read the numbers with "
-            f"numpy.{'fromfile' if is_binary else 'loadtxt'}, and write them with to_file"
-        )
-        raise fields.error("version", repr(version), str(VERSION), hint)
+    version, elements = fields.values.get("version"), fields.values.get("elements")
+    kind = elements.get("type") if isinstance(elements, dict) else None
+    is_binary = kind == BINARY or fields.values.get("binary") in (1, True)
+    hint = "another program or another version of cc4s wrote the file; read the numbers with "
+    hint += f"numpy.{'fromfile' if is_binary else 'loadtxt'}, and write them with to_file"
+    fields.check(version == VERSION, "version", repr(version), str(VERSION), hint)
 
 
 def get_metadata(fields: Fields) -> dict[str, Any]:
@@ -321,12 +312,10 @@ def parse_entries(fields: Fields, options: OpenOptions, stem: str) -> list[Tenso
 
 def _parse_components(components: Fields, stem: str) -> Iterator[TensorEntry]:
     count = len(components.values)
-    if count > MAX_COMPONENTS:
-        expected = f"at most {MAX_COMPONENTS}"
-        raise components.error("", f"{count} components", expected, "split the set")
+    expected = f"at most {MAX_COMPONENTS}"
+    components.check(count <= MAX_COMPONENTS, "", f"{count} components", expected, "split the set")
     for name in components.values:
-        if not is_file_name(name):
-            raise components.error(name, repr(name), "a part of a file name")
+        components.check(is_file_name(name), name, repr(name), "a part of a file name")
         yield TensorEntry.unpack(components.get_fields(name), stem, name)
 
 

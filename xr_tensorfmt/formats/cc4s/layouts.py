@@ -233,11 +233,10 @@ def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> Blo
     """Return the blocks of a tensor. The first condition varies fastest."""
     fields, lengths, key = entry.fields, entry.lengths, "nonZeroCondition"
     count = prod(len(condition.non_zeros) for condition in entry.conditions)
-    if count > MAX_BLOCKS:
-        raise fields.error(key, f"{count} blocks", f"at most {MAX_BLOCKS}", "split the file")
-    if max(lengths, default=0) > MAX_INDICES:
-        actual = f"blocks of a tensor of shape {lengths}"
-        raise fields.error(key, actual, f"lengths up to {MAX_INDICES}", "the file is damaged")
+    expected = f"at most {MAX_BLOCKS}"
+    fields.check(count <= MAX_BLOCKS, key, f"{count} blocks", expected, "split the file")
+    actual, fits = f"blocks of a tensor of shape {lengths}", max(lengths, default=0) <= MAX_INDICES
+    fields.check(fits, key, actual, f"lengths up to {MAX_INDICES}")
     # Block k is the k-th combination of rows. Without rows, max() avoids a division by zero.
     numbers = np.arange(count)
     # Per dimension, a property of its indices and of the blocks.
@@ -259,12 +258,11 @@ def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> Blo
         label = label.ravel()
         axes.append(Axis.from_labels(label[:length], len(distinct)))
         labels.append(label[length:])
-    if prod(axis.sizes.size for axis in axes) >= 1 << 63:
-        raise fields.error(key, "too many kinds of blocks", f"at most {1 << 63}", "split the file")
+    kinds, expected = prod(axis.sizes.size for axis in axes), f"fewer than {1 << 63}"
+    fields.check(kinds < 1 << 63, key, f"{kinds} kinds of blocks", expected, "split the file")
     blocks = Blocks.from_labels(tuple(axes), labels, entry.element)
-    if not np.diff(blocks.keys).all():
-        hint = "each block is stored once; correct the file"
-        raise fields.error(key, "a block twice", "different blocks", hint)
+    is_unique = bool(np.diff(blocks.keys).all())
+    fields.check(is_unique, key, "a block twice", "different blocks")
     return blocks
 
 

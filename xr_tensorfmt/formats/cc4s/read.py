@@ -97,11 +97,11 @@ def find_parts(
 
 def describe_part(yaml: HeaderReader) -> str:
     """Return which part of a calculation a YAML file without tensors is, otherwise ""."""
-    if yaml.source.size > MAX_BYTES:
+    content = _read_ends(yaml) if yaml.source.size <= MAX_BYTES else b""
+    if _TYPE.search(content):  # a corrupt tensor
         return ""
-    content, name = _read_ends(yaml), yaml.source.file_name.casefold()
-    found = [part for part, pattern in _PARTS.items() if pattern.search(content)]
-    return _PART_NAMES.get(name) or next(iter(found), "")
+    found = (part for part, pattern in _PARTS.items() if pattern.search(content))
+    return _PART_NAMES.get(yaml.source.file_name.casefold()) or next(found, "")
 
 
 def _find_yaml(reader: HeaderReader) -> HeaderReader:
@@ -123,11 +123,8 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         entries = header.parse_entries(fields, options, header.get_stem(yaml.source.file_name))
     except TensorFormatError:
         if part := describe_part(yaml):
-            expected, hint = (
-                f"{header.TENSOR} or {header.TENSOR_SET}",
-                "open a tensor of that directory",
-            )
-            raise yaml.error("type", part, expected, hint) from None
+            hint = "open a tensor of that directory"
+            raise yaml.error("type", part, "Tensor or TensorSet", hint) from None
         raise
     opened = _open_all(yaml.source, entries)
     # A writer replaces the elements, then the YAML. Raise an error if it has done so meanwhile.

@@ -294,19 +294,15 @@ def _remove_occupied(checked: CheckedInput, name: str, metadata: Mapping[str, An
 
 
 def choose_types(variables: Mapping[str, Variable], cc4s_object: str) -> Types:
-    """Choose a type for each dimension. If one has none, cc4s would exchange the others."""
+    """Choose a type for each dimension: of its file, its name, or the object of cc4s."""
     types: dict[str, str | None] = {}
     for variable in variables.values():
-        types |= {dim: kind for dim, kind in _find_types(variable).items() if dim not in types}
-    before: dict[str, str | None] = {}
-    while before != types:  # a type that a variable gets can be the first one of another variable
-        before = dict(types)
+        types = _find_types(variable) | types
+    if any(types.values()):  # if one had none, cc4s would exchange the others
         for variable in variables.values():
             dims = tuple(map(str, variable.dims))
-            if any(types[dim] for dim in dims):
-                expected = get_object_types(cc4s_object, variable.ndim) or dims
-                for dim, dimension_type in zip(dims, expected, strict=True):
-                    types[dim] = types[dim] or dimension_type
+            expected = get_object_types(cc4s_object, variable.ndim) or dims
+            types |= {dim: types[dim] or own for dim, own in zip(dims, expected, strict=True)}
     return types
 
 
@@ -316,15 +312,15 @@ def _find_types(variable: Variable) -> dict[str, str | None]:
     dims = tuple(map(str, variable.dims))
     stored = dict(zip(file_info.get("dims", ()), file_info.get("types", ()), strict=False))
     # Renamed dimensions are identified by position if no other dimension has moved.
-    has_moved = len(stored) != len(dims) or any(
-        dim != name for dim, name in zip(dims, stored, strict=True) if dim in stored
+    is_in_order = len(stored) == len(dims) and all(
+        name == dim or dim not in stored for name, dim in zip(stored, dims, strict=True)
     )
-    in_order = [None] * len(dims) if has_moved else [*stored.values()]
+    in_order = [*stored.values()] if is_in_order else [None] * len(dims)
     types: dict[str, str | None] = {}
     for dim, by_position in zip(dims, in_order, strict=True):
         has_no_type = re.fullmatch(r"dim_\d+", dim)  # the name of ``State_2`` has a type
         plain = None if has_no_type else re.sub(r"_([2-9]|[1-9]\d+)$", "", dim) or dim
-        is_renamed = not has_moved and plain not in TYPES
+        is_renamed = is_in_order and plain not in TYPES
         types[dim] = stored.get(dim, by_position if is_renamed else plain)
     return types
 
@@ -428,34 +424,28 @@ def plan_properties(
 def _get_properties(
     dimension_type: str, dim: str, prefix: str, coordinates: Mapping[str, Variable]
 ) -> Properties:
-    """Return the coordinates of a dimension that can become its properties."""
+    """Return the coordinates of a dimension that can become its properties.
+
+    They are integers that number the attribute ``values``, or that are values.
+    """
     indices, values = {}, {}
     for name, variable in coordinates.items():
-        if name.startswith(prefix) and variable.dims == (dim,) and _is_property(variable):
-            indices[name.removeprefix(prefix)] = variable.values.astype(np.int64)
-            if "values" in variable.attrs:
-                values[name.removeprefix(prefix)] = _get_values(variable)
+        is_named = name.startswith(prefix) and variable.dims == (dim,)
+        if not is_named or variable.dtype.kind not in "iu" or set(variable.attrs) - {"values"}:
+            continue
+        listed = variable.attrs.get("values")
+        listed = listed.tolist() if isinstance(listed, np.ndarray) else listed  # of other engines
+        largest = variable.values.max(initial=-1)
+        limit = MAX_BYTES if listed is None else len(listed) if isinstance(listed, list) else 0
+        with suppress(TypeError):  # JSON does not support the values
+            is_plain = listed is None or (
+                to_json(listed, "values") == listed and is_portable(listed)
+            )
+            if is_plain and variable.values.min(initial=0) >= 0 and largest < limit:
+                indices[name.removeprefix(prefix)] = variable.values.astype(np.int64)
+                if listed is not None:
+                    values[name.removeprefix(prefix)] = listed
     return Properties(dimension_type, indices, values)
-
-
-def _is_property(variable: Variable) -> bool:
-    """Return whether a coordinate has integers that number values, or are values."""
-    if variable.dtype.kind not in "iu" or set(variable.attrs) - {"values"}:
-        return False
-    smallest, largest = variable.values.min(initial=0), variable.values.max(initial=-1)
-    if smallest < 0 or largest >= MAX_BYTES:
-        return False
-    values = _get_values(variable) if variable.attrs else [0] * (int(largest) + 1)
-    with suppress(TypeError):  # JSON does not support the values
-        is_long = isinstance(values, list) and len(values) > largest
-        return is_long and to_json(values, "values") == values and is_portable(values)
-    return False
-
-
-def _get_values(variable: Variable) -> Any:
-    """Return the attribute "values". Other engines open a list as an array."""
-    values = variable.attrs["values"]
-    return values.tolist() if isinstance(values, np.ndarray) else values
 
 
 def _plan_file(path: str, properties: Properties) -> SiblingFile:
