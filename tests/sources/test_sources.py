@@ -137,16 +137,7 @@ def test_bytes_do_not_move_up_a_little_in_their_page(path: Path, start: int) -> 
     assert 64 <= (read.ctypes.data - start) % 4096 <= 4032
 
 
-@pytest.mark.parametrize("size", [100, 1005, 1 << 20])
-def test_threads_share_large_reads(path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(local, "_PART", 1000)
-    read = LocalFile.from_path(path).read(Extents.single(5, size))
-    assert read.tobytes() == CONTENT[5:size]
-    assert find_owner(read) is None
-
-
-def test_threads_report_truncated_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_PART", 1000)
+def test_end_of_file_is_reported(path: Path) -> None:
     with pytest.raises(TensorFormatError, match="truncated while it was open"):
         LocalFile.from_path(path).read(Extents.single(0, 2 << 20))
 

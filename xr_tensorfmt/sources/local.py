@@ -13,11 +13,9 @@ import platform
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from errno import ENOENT
-from functools import partial
 from io import BytesIO, FileIO
 from typing import BinaryIO, Self
 from uuid import uuid4
@@ -28,7 +26,7 @@ import numpy as np
 from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.locks import ForkSafeLock, share_lock
-from xr_tensorfmt.core.source import GAP, SCRATCH, Fill, InputOutput, Source
+from xr_tensorfmt.core.source import Fill, InputOutput, Source
 from xr_tensorfmt.errors import SAME_BYTES, SourceChangedError, build_directory_error, redact
 
 # Before Python 3.13, a memory map keeps a file descriptor open. Our maps use at most a quarter of
@@ -43,12 +41,8 @@ _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" e
 _MIN_WINDOW, _MAX_WINDOW = 64 << 10, 64 << 20
 # Mean length of ranges up to which copying them from a window is faster than requests.
 _MAX_PIECE = 64 << 10
-# Threads share reads that are larger than this, in parts of this size.
-_PART = 32 << 20
-_MAX_THREADS = min(4, os.cpu_count() or 1)
 # Bytes of a line of the processor cache.
 _ALIGNMENT = 64
-_HAS_PREADV = hasattr(os, "preadv")
 # Opening a named pipe, which may have replaced the file, would wait for a writer.
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _HOST = platform.node()
@@ -76,7 +70,7 @@ class _OpenFile:
         os.close(self.descriptor)
 
     def __call__(self, start: int, buffer: memoryview) -> int:
-        if _HAS_PREADV:  # several threads may call it
+        if hasattr(os, "preadv"):
             return os.preadv(self.descriptor, [buffer], start)
         with FileIO(self.descriptor, closefd=False) as file:
             file.seek(start)
@@ -207,11 +201,6 @@ class LocalFile(Source):
             windows = extents.merge(gap=_MAX_WINDOW, limit=_MAX_WINDOW)
         return windows if windows.nbytes >= _MIN_WINDOW * len(windows) else None
 
-    def plan_requests(self, extents: Extents) -> Extents:
-        """Return the ranges to read, in parts that threads share if there are many bytes."""
-        max_length = _PART if _HAS_PREADV and extents.nbytes > _PART else None
-        return extents.merge(gap=GAP, limit=SCRATCH, max_length=max_length)
-
     def read(self, extents: Extents) -> Bytes:
         """Fetch ranges into new memory, copy them from windows, or return the only window."""
         planned = self.plan_windows(extents)
@@ -232,16 +221,6 @@ class LocalFile(Source):
                 return False
             transfer.copy_ranges(window)
         return True
-
-    def _read_into(self, packed: Bytes, extents: Extents) -> None:
-        """Fill a buffer. Threads share the requests for many bytes."""
-        if extents.nbytes <= _PART or not _HAS_PREADV:
-            super()._read_into(packed, extents)
-            return
-        with self.open() as fill, ThreadPoolExecutor(_MAX_THREADS) as threads:
-            transfers = extents.iterate_transfers(self.plan_requests(extents), packed)
-            for _ in threads.map(partial(self._transfer, fill), transfers):
-                pass
 
     def _map(self, start: int, stop: int) -> Bytes | None:
         """Map a range, copy-on-write, or return None if that is impossible."""
