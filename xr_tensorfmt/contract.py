@@ -1,7 +1,8 @@
 """The contract for file formats, built-in or of other packages.
 
 A package registers a format with an entry point in the group ``xr_tensorfmt.formats`` that names a
-subclass of `Format`. The names in ``__all__`` are stable within a `CONTRACT_VERSION`.
+subclass of `Format`. The names in ``__all__`` are stable within a `CONTRACT_VERSION`. The names in
+``PROVISIONAL`` can be imported, too, but a minor release may change them.
 """
 
 from __future__ import annotations
@@ -9,94 +10,58 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.elements import Boolean, Element, ElementError, Plain, build_elements
-from xr_tensorfmt.core.extents import Extents
-from xr_tensorfmt.core.file_format import CONTRACT_VERSION, Format, Match, Option
-from xr_tensorfmt.core.findings import End, Finding
-from xr_tensorfmt.core.header import Cursor, Fields, HeaderReader, check_size, read_json
-from xr_tensorfmt.core.layout import (
-    Dense,
-    Gathered,
-    InMemory,
-    Layout,
-    Part,
-    UnrepresentableValueError,
-    WritableLayout,
-    column_major,
-    put_at,
-    transpose_layout,
-)
-from xr_tensorfmt.core.open_options import OpenOptions, name_dims
-from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.source import Source, open_sibling
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.file_format import Format, Option
+from xr_tensorfmt.core.findings import End
+from xr_tensorfmt.core.header import Cursor, HeaderReader
+from xr_tensorfmt.core.layout import Dense, Layout, column_major
+from xr_tensorfmt.core.source import open_sibling
 from xr_tensorfmt.errors import TensorFormatError
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.core.embedded_metadata import embed_tensor
-    from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.encoding import Conversion
-    from xr_tensorfmt.writing.file_plan import (
-        FilePlan,
-        Piece,
-        PlannedVariable,
-        SiblingFile,
-    )
+    from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
 __all__ = [
-    "CONTRACT_VERSION",
-    "Boolean",
-    "CheckedInput",
     "Container",
-    "Conversion",
     "Cursor",
     "Dense",
-    "Element",
-    "ElementError",
     "End",
-    "Extents",
-    "Fields",
     "FilePlan",
-    "Finding",
     "Format",
-    "Gathered",
     "HeaderReader",
-    "InMemory",
     "Layout",
-    "Match",
-    "OpenOptions",
     "Option",
-    "Part",
     "Piece",
     "Plain",
     "PlannedVariable",
-    "Selection",
-    "SiblingFile",
-    "Source",
     "Tensor",
     "TensorFormatError",
-    "UnrepresentableValueError",
-    "WritableLayout",
-    "build_elements",
-    "check_size",
     "column_major",
-    "contiguous_chunk",
-    "embed_tensor",
-    "name_dims",
     "open_sibling",
-    "put_at",
-    "read_json",
-    "transpose_layout",
 ]
 
-# Names for writers, imported at first use because they need xarray and dask.
-_LAZY = {
-    **dict.fromkeys(("FilePlan", "Piece", "PlannedVariable", "SiblingFile"), "writing.file_plan"),
-    "CheckedInput": "writing.checked_input",
-    "Conversion": "writing.encoding",
-    "embed_tensor": "core.embedded_metadata",
+_MODULES = {
+    "core.chunk_grid": "contiguous_chunk",
+    "core.elements": "Boolean Element ElementError build_elements",
+    "core.embedded_metadata": "embed_tensor",
+    "core.extents": "Extents",
+    "core.file_format": "CONTRACT_VERSION Match",
+    "core.findings": "Finding",
+    "core.header": "Fields check_size read_json",
+    "core.layout": (
+        "Gathered InMemory Part UnrepresentableValueError WritableLayout put_at transpose_layout"
+    ),
+    "core.open_options": "OpenOptions name_dims",
+    "core.selection": "Selection",
+    "core.source": "Source",
+    "writing.checked_input": "CheckedInput",
+    "writing.encoding": "Conversion",
+    "writing.file_plan": "FilePlan Piece PlannedVariable SiblingFile",
 }
+# Modules of names that are imported at their first use. Writers need xarray and dask.
+_LAZY = {name: module for module, names in _MODULES.items() for name in names.split()}
+PROVISIONAL = tuple(sorted(_LAZY.keys() - {*__all__}))
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,9 @@ from safetensors.numpy import save
 from tests.opening import open_lazily
 from tests.vespafiles import make_tensor as vespa_tensor
 from xr_tensorfmt import TensorFormatError, to_file, validate
+from xr_tensorfmt.contract import Container, Dense, Format, HeaderReader, Plain, Tensor
+from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.formats import registry
 
 
 def make_tar() -> bytes:
@@ -71,7 +74,7 @@ FILES: Mapping[str, tuple[bytes, str]] = {
     "raw.bin": (bytes(800), r"of no known format, .*numpy.memmap\(path, dtype, 'r', shape"),
     "vespa": (
         vespa_tensor("float", [], {"x": 2}, [], np.ones((1, 2))),
-        "of no known format, .*leave out engine=.*or name a format .*format='vespa'",
+        "of no known format, .*leave out engine=.*or pass format= .*'vespa'",
     ),
 }
 
@@ -116,3 +119,25 @@ def test_compressed_file_of_known_suffix_is_not_taken_for_it(tmp_path: Path) -> 
     header = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'.ljust(0x8B1F)
     (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\7")
     assert open_lazily(tmp_path / "a.safetensors").a.values.tolist() == [7]
+
+
+def test_lengths_of_a_dimension_that_disagree_are_a_fault_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Pair(Format):
+        name, title, magics = "pair", "Pair", (b"PAIR",)
+
+        def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+            lengths = reader.read_field(4, 2, "the lengths")
+            layouts = [Dense((length,), Plain(np.dtype("u1")), 6) for length in lengths]
+            pairs = zip("ab", layouts, strict=True)
+            return Container(tuple(Tensor(name, ("x",), layout) for name, layout in pairs))
+
+    monkeypatch.setattr(registry, "load_plugins", lambda: (Pair(),))
+    content = b"PAIR\2\2\7\7"
+    assert xr.open_dataset(content, engine="tensorfmt").a.values.tolist() == [7, 7]
+    message = "the length of 'x' in 'b' at byte 6: 1, expected 2 as in 'a'"
+    with pytest.raises(TensorFormatError, match=message):
+        xr.open_dataset(b"PAIR\2\1\7\7", engine="tensorfmt")
+    (finding,) = validate(b"PAIR\2\1\7\7")
+    assert (finding.severity, finding.offset) == ("error", 6)

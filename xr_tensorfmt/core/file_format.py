@@ -116,7 +116,7 @@ class Format(ABC):
     def find_models(
         self,
         names: Collection[str],
-        open_reader: Callable[[str], HeaderReader],  # for subclasses
+        open_reader: Callable[[str], HeaderReader],
     ) -> list[str]:
         """Return the files that a directory can open as, by ``directory_patterns``."""
         for pattern in self.directory_patterns:

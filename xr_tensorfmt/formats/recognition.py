@@ -283,6 +283,8 @@ def read_container(
         hint = "a writer is replacing its files, or has failed; write them again"
         raise reader.error("the index", "a mark of a writer", "an index of files", hint, 0)
     container = _check_ends(file_format.read(reader, options), options)
+    if options.dims is None:
+        _check_lengths(reader, container)
     if container.embedded is not None:
         from xr_tensorfmt.core.embedded_metadata import apply_embedded_metadata  # noqa: PLC0415
 
@@ -290,6 +292,18 @@ def read_container(
     container = file_format.finish(container, options)
     _check_named_variables(container, options)
     return _report_omitted(container, dropped)
+
+
+def _check_lengths(reader: HeaderReader, container: Container) -> None:
+    """Raise TensorFormatError if a dimension has different lengths in a file."""
+    first: dict[str, tuple[int, str]] = {}
+    for tensor in (*container.tensors, *container.coordinates):
+        for dim, length in zip(tensor.dims, tensor.layout.shape, strict=True):
+            if first.setdefault(dim, (length, tensor.name))[0] != length:
+                other, owner = first[dim]
+                field = f"the length of {dim!r} in {tensor.name!r}"
+                offset = getattr(tensor.layout, "offset", None)
+                raise reader.error(field, length, f"{other} as in {owner!r}", offset=offset)
 
 
 def _report_omitted(container: Container, dropped: Collection[str]) -> Container:
