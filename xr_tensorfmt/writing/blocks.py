@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product
-from math import isqrt, prod
+from math import prod
 from typing import Any, Protocol, TypeVar
 
 import dask.array
@@ -83,26 +83,6 @@ def _merge(
         else:
             merged.append(length)
     return tuple(merged)
-
-
-def choose_tile(shape: tuple[int, ...], fast: int, max_size: int) -> tuple[int, ...]:
-    """Return a block shape that is long along the fastest axes of both source and target."""
-    last = len(shape) - 1
-    side = max(1, isqrt(max_size))
-    block = [1] * len(shape)
-    block[last] = _round_down(shape[last], max(side, max_size // max(1, shape[fast])))
-    block[fast] = _round_down(shape[fast], max_size // block[last])
-    for axis in reversed(range(last)):
-        if axis != fast:
-            block[axis] = min(max(1, shape[axis]), max(1, max_size // prod(block)))
-    return tuple(block)
-
-
-def _round_down(length: int, limit: int) -> int:
-    """Round a limit down to a multiple of 64, unless the whole length fits."""
-    if limit >= length:
-        return max(1, length)
-    return max(1, limit - limit % 64 if limit >= 64 else limit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,12 +253,14 @@ def _choose_chunks(
 ) -> tuple[Variable, Chunks]:
     dims = [variable.dims[axis] for axis in axes]
     unchunked = drop_chunks(variable)
-    tile = _find_tile(unchunked.transpose(*dims))
-    if tile or not is_chunked(variable):
+    has_other_order = _has_other_order(unchunked.transpose(*dims))
+    if has_other_order or not is_chunked(variable):
         shape = tuple(variable.shape[axis] for axis in axes)
         variable = unchunked
-        block = tile or layout.chunk_shape(DEFAULT_CHUNK_BYTES)
-        chunks = normalize_chunks(block, shape)  # type: ignore[no-untyped-call]
+        # Blocks with long runs in both files are faster than contiguous ones.
+        block = "auto" if has_other_order else layout.chunk_shape(DEFAULT_CHUNK_BYTES)
+        limit = {"limit": DEFAULT_CHUNK_BYTES, "dtype": variable.dtype}
+        chunks = normalize_chunks(block, shape, **limit)  # type: ignore[no-untyped-call]
     else:
         chunks = tuple(get_lazy_data(variable).chunks[axis] for axis in axes)
     units = zip(layout.shape, layout.write_units, strict=True)
@@ -292,18 +274,14 @@ def _choose_chunks(
     return variable, tuple(merged[axes.index(axis)] for axis in range(len(axes)))
 
 
-def _find_tile(variable: Variable) -> tuple[int, ...] | None:
-    """Return a block shape for a lazy variable whose source has another fastest axis."""
+def _has_other_order(variable: Variable) -> bool:
+    """Return whether a lazy variable has a source with another fastest axis."""
     lazy = find_undecoded_tensor(variable)
     if lazy is None or lazy.array.source.io == "read":
-        return None
-    shape, stored = variable.shape, lazy.array.layout
-    if not isinstance(stored, Transposed) or not isinstance(stored.inner, Dense):
-        return None
-    axis = stored.axes.index(len(shape) - 1)
-    if stored.shape != shape or axis == len(shape) - 1:
-        return None
-    return choose_tile(shape, axis, max(1, DEFAULT_CHUNK_BYTES // variable.dtype.itemsize))
+        return False
+    stored = lazy.array.layout
+    is_transposed = isinstance(stored, Transposed) and isinstance(stored.inner, Dense)
+    return is_transposed and stored.axes[-1] != len(stored.axes) - 1
 
 
 MAX_DIRECT_BYTES = 4 * DEFAULT_CHUNK_BYTES

@@ -26,7 +26,6 @@ from xr_tensorfmt.writing.blocks import divide_variables, keep_values, plan_task
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece
 from xr_tensorfmt.writing.publishing import Replacement, lock_set, publish_set
 from xr_tensorfmt.writing.upload import (
-    IndexReplacement,
     ObjectReplacement,
     Upload,
     UploadedFile,
@@ -197,7 +196,7 @@ def publish(files: Sequence[AtomicFile]) -> None:
         index.publish()
     elif isinstance(index, UploadedFile):
         objects = [ObjectReplacement(file) for file in others if isinstance(file, UploadedFile)]
-        publish_set(IndexReplacement(index, objects), objects)
+        publish_set(ObjectReplacement(index, objects), objects)
     else:
         publish_set(Replacement(index), [Replacement(file) for file in others])
         index.flush_names()

@@ -172,39 +172,47 @@ class Upload:
 
 
 class ObjectReplacement(Replacement):
-    """The replacement of an object of a set: a store cannot keep the previous object."""
+    """The replacement of an object of a set. A store cannot keep the previous object.
 
-    def __init__(self, file: UploadedFile) -> None:
+    With `siblings`, it is the index: meanwhile, a mark of the writer is in its place.
+    """
+
+    def __init__(
+        self, file: UploadedFile, siblings: Sequence[ObjectReplacement] | None = None
+    ) -> None:
         super().__init__(file)
         self.kept = ""
-        self.version: Version | None = None
+        self._siblings = siblings or ()
+        self._has_mark = siblings is not None and file.overwrite
+        self._mark = UNFINISHED_MARK + f" {token_hex(8)}\n".encode()
+        self._content: bytes | None = None
+        self._version: Version | None = None
         self._was_uploaded = False
         self._location = file.location.renew_after_fork()
 
-    def request(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the file system for the object."""
-        fs, path = self._location.fs, self._location.path
-        fs.invalidate_cache(path)
-        return self._location.call(getattr(fs, method), path, *arguments)
-
-    def find_version(self) -> Version | None:
-        """Request the version of the object; return None if there is none."""
-        try:
-            return Version.from_info(self.request("info"))
-        except FileNotFoundError:
-            return None
-
     def prepare(self) -> None:
-        """Remember the version."""
-        self.version = self.find_version()
-        if self.version is not None and not self.file.overwrite:
+        """Remember the version, or put the mark in the place of the previous index."""
+        if self._has_mark:
+            self._content = self._read()
+            self.is_prepared = True
+            self._request("pipe_file", self._mark)
+            return
+        self._version = self.find_version()
+        if self._version is not None and not self.file.overwrite:
             raise build_exists_error(self.file.target)
         self.is_prepared = True
 
     def install(self) -> None:
-        """Upload the object."""
-        self.file.publish()
-        self._was_uploaded = True
+        """Upload the object, an index only if no other writer has changed the objects."""
+        versions = [sibling.find_version() for sibling in self._siblings]
+        is_alone = not self._has_mark or self._read() == self._mark
+        if is_alone:
+            self.file.publish()
+            self._was_uploaded = True
+            is_alone = versions == [sibling.find_version() for sibling in self._siblings]
+        if not is_alone:
+            reason = "another writer replaced some of its files meanwhile"
+            raise OSError(errno.EBUSY, reason, self.file.target)
 
     def is_installed(self) -> bool:
         """Return whether the object has the size of the new file, and its first and last bytes."""
@@ -216,77 +224,49 @@ class ObjectReplacement(Replacement):
             for start in {0, max(0, size - _COMPARED_BYTES)}:
                 file.seek(start)
                 stop = min(size, start + _COMPARED_BYTES)
-                if bytes(self.request("cat_file", start, stop)) != file.read(stop - start):
+                if bytes(self._request("cat_file", start, stop)) != file.read(stop - start):
                     return False
         return True
 
     def withdraw(self) -> None:
-        """Remove the object if this writer has uploaded it."""
-        if self.is_installed():
-            self.request("rm_file")
+        """Remove the new object, or put the mark in the place of a new index."""
+        if not self._has_mark:
+            if self.is_installed():
+                self._request("rm_file")
+        elif self.is_prepared and self._read() not in (self._content, self._mark):
+            self._request("pipe_file", self._mark)
 
     def restore(self) -> None:
-        """Remove a new object; raise OSError if a previous one was replaced."""
-        version = self.find_version() if self.is_prepared else self.version
-        if version == self.version and not (version and self._was_uploaded):
+        """Restore the index, or remove a new object. Raise OSError if another one was replaced."""
+        if not self.is_prepared:
             return
-        if self.version is None:
-            self.withdraw()
-            version = self.find_version()
-        if self.version is not None or version is not None:
-            raise FileExistsError(f"{self.file.target} was replaced")
+        if self._has_mark and self._content is None:
+            self._request("rm_file")
+        elif self._has_mark:
+            if self._read() != self._content:
+                self._request("pipe_file", self._content)
+        elif (version := self.find_version()) != self._version or (version and self._was_uploaded):
+            if self._version is None:
+                self.withdraw()
+            if self._version is not None or self.find_version() is not None:
+                raise FileExistsError(f"{self.file.target} was replaced")
 
     def forget(self) -> None:
         """Do nothing: no previous object is kept."""
 
+    def _request(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the file system for the object."""
+        fs, path = self._location.fs, self._location.path
+        fs.invalidate_cache(path)
+        return self._location.call(getattr(fs, method), path, *arguments)
 
-class IndexReplacement(ObjectReplacement):
-    """The replacement of an index. A mark of the writer is in its place meanwhile."""
-
-    def __init__(self, file: UploadedFile, siblings: Sequence[ObjectReplacement]) -> None:
-        super().__init__(file)
-        self._siblings = siblings
-        self._content: bytes | None = None
-        self._mark = UNFINISHED_MARK + f" {token_hex(8)}\n".encode()
-
-    def prepare(self) -> None:
-        """Put the mark in the place of the previous index."""
-        if self.file.overwrite:
-            self._content = self._read()
-            self.is_prepared = True
-            self.request("pipe_file", self._mark)
-        else:
-            super().prepare()
-
-    def install(self) -> None:
-        """Upload the index unless another writer has changed the objects."""
-        versions = [sibling.find_version() for sibling in self._siblings]
-        is_alone = not self.file.overwrite or self._read() == self._mark
-        if is_alone:
-            super().install()
-            is_alone = versions == [sibling.find_version() for sibling in self._siblings]
-        if not is_alone:
-            reason = "another writer replaced some of its files meanwhile"
-            raise OSError(errno.EBUSY, reason, self.file.target)
-
-    def withdraw(self) -> None:
-        """Remove a new index. If there may be a previous one, leave the mark."""
-        if not self.file.overwrite:
-            super().withdraw()
-        elif self.is_prepared and self._read() not in (self._content, self._mark):
-            self.request("pipe_file", self._mark)
-
-    def restore(self) -> None:
-        """Restore the previous index."""
-        if not self.file.overwrite or not self.is_prepared:
-            return
-        if self._content is None:
-            self.request("rm_file")
-        elif self._read() != self._content:
-            self.request("pipe_file", self._content)
+    def find_version(self) -> Version | None:
+        """Request the version of the object; return None if there is none."""
+        with suppress(FileNotFoundError):
+            return Version.from_info(self._request("info"))
+        return None
 
     def _read(self) -> bytes | None:
-        try:
-            return bytes(self.request("cat_file"))
-        except FileNotFoundError:
-            return None
+        with suppress(FileNotFoundError):
+            return bytes(self._request("cat_file"))
+        return None
