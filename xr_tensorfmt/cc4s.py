@@ -158,7 +158,8 @@ def to_calculation(
     Warns
     -----
     TensorFormatWarning
-        The number of occupied states changes, or they are not the first states.
+        The number of occupied states changes, or they are not the first states. Or the files
+        were opened one by one, so the states of the dimensions cannot be compared.
 
     Examples
     --------
@@ -302,6 +303,14 @@ def _check_selection(ds: Dataset, directory: str | os.PathLike[str]) -> None:
                 f"ds.drop_vars({name!r}) to let cc4s compute it again"
             )
     check_states(str(directory), tensors, coordinates)
+    is_whole = {header.VERTEX, header.ENERGIES} <= tensors.keys()
+    is_opened = is_whole and get_file_info(tensors[header.VERTEX], "cc4s")
+    if is_opened and "state" not in coordinates:
+        message = (
+            f"{directory}: the Dataset has no numbers of states, so different states along the "
+            "dimensions, or another order, are not found; open the directory with open_calculation"
+        )
+        warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     if not occupied[:number].all():
         dims = dict.fromkeys(d for v in tensors.values() for d in v.dims if v.sizes[d] == size)
         line = ", ".join(f"{dim}=order" for dim in dims if str(dim).startswith(header.STATE))

@@ -743,3 +743,15 @@ def test_old_copy_without_elements_is_left_out(tmp_path: Path) -> None:
     assert set(ds.data_vars) == {"CoulombVertex", "EigenEnergies"}
     with pytest.raises(NotADirectoryError, match="pass its directory"):
         open_calculation(tmp_path / "CoulombVertex.yaml")
+
+
+def test_states_of_files_opened_one_by_one_cannot_be_compared(tmp_path: Path) -> None:
+    write_calculation(tmp_path / "all", is_complex=False)
+    names = ("CoulombVertex", "EigenEnergies")
+    files = [tmp_path / "all" / f"{name}.yaml" for name in names]
+    opened = [xr.open_dataset(path, engine="tensorfmt") for path in files]
+    ds = xr.merge(opened, compat="equals", join="exact")
+    with pytest.warns(TensorFormatWarning, match="no numbers of states.*open_calculation"):
+        to_calculation(ds.sortby("EigenEnergies"), tmp_path / "part")
+    made = ds.map(lambda variable: variable + 0).drop_encoding()
+    to_calculation(made, tmp_path / "made")
