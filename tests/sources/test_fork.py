@@ -82,14 +82,14 @@ def test_fork_while_a_thread_builds_index_of_pairs(
     def pausing(pause: Callable[[], None]) -> None:
         from xr_tensorfmt.formats.tens.pairs import Pairs  # noqa: PLC0415
 
-        build = Pairs._build_index
+        parse = Pairs.parse
 
         def paused(*arguments: object) -> object:
             if os.getpid() == parent:
                 pause()
-            return build(*arguments)
+            return parse(*arguments)
 
-        monkeypatch.setattr(Pairs, "_build_index", paused)
+        monkeypatch.setattr(Pairs, "parse", paused)
         assert tensor.values.tolist() == [2.0, 1.0]
 
     with hold_in_thread(pausing):
