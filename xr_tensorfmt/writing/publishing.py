@@ -72,7 +72,9 @@ def _acquire(path: str, index: str) -> int | None:
     while monotonic() < deadline:
         descriptor, is_own = None, False
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            # Windows has the one, other systems have the other.
+            flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
             status = os.fstat(descriptor)
             is_own = status.st_uid == os.geteuid()
             if not is_own:  # another user never blocks this one
