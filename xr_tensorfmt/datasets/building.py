@@ -17,21 +17,6 @@ from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray, select_all
 from xr_tensorfmt.datasets.options import EngineKeywords
 
 
-class PreferredChunks(dict[Hashable, int]):
-    """The chunk sizes of ``chunks={}``.
-
-    xarray warns about chunks that separate stored chunks, but these files store no chunks.
-    """
-
-    def get(self, dim: Hashable, default: Any = None) -> Any:
-        """Return a size. xarray passes no default if it looks for stored chunks."""
-        return None if default is None else super().get(dim, default)
-
-    def __reduce__(self) -> tuple[type, tuple[dict[Hashable, int]]]:
-        """Pickle a dict, which needs no package to unpickle."""
-        return dict, (dict(self),)
-
-
 def build_dataset(container: Container, source: Source, keywords: EngineKeywords) -> Dataset:
     """Build a Dataset of lazy, decoded variables."""
     target, dropped = keywords.chunk_target, keywords.dropped
@@ -76,7 +61,7 @@ def _align_chunks(variables: Mapping[str, Variable], coordinates: set[Any]) -> N
     for name in variables.keys() & coordinates if chunks else ():
         sizes = variables[name].sizes
         if chunks.keys() & sizes:
-            aligned = PreferredChunks((dim, chunks.get(dim, size)) for dim, size in sizes.items())
+            aligned = {dim: chunks.get(dim, size) for dim, size in sizes.items()}
             variables[name].encoding["preferred_chunks"] = aligned
 
 
@@ -109,7 +94,7 @@ def _build_variable(tensor: Tensor, source: Source, target: int) -> Variable:
         encoding["tensorfmt"] = {**encoding["tensorfmt"], "dims": tensor.dims}
     chunk = _limit_chunk(tensor.layout, target)
     if count_chunks(array.shape, chunk) > 1:
-        encoding["preferred_chunks"] = PreferredChunks(zip(tensor.dims, chunk, strict=True))
+        encoding["preferred_chunks"] = dict(zip(tensor.dims, chunk, strict=True))
     if array.dtype.kind in "mM":
         del encoding["dtype"]  # with other engines, xarray chooses the dtype of times on disk
     lazy = LazyTensor(array, select_all(len(array.shape)))
