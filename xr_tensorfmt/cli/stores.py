@@ -112,8 +112,8 @@ def iterate_blocks(variable: xr.Variable) -> Iterator[tuple[slice, ...]]:
     """Yield the keys of the chunks of a variable, or of contiguous blocks if it has none."""
     chunk = contiguous_chunk(variable.shape, variable.dtype.itemsize, DEFAULT_CHUNK_BYTES)
     chunks = variable.encoding.get("preferred_chunks") or {}
-    if variable.nbytes > DEFAULT_CHUNK_BYTES and set(chunks) == set(variable.dims):
-        chunk = tuple(int(np.max(chunks[dim])) for dim in variable.dims)
+    if variable.nbytes > DEFAULT_CHUNK_BYTES and chunks.keys() & set(variable.dims):
+        chunk = tuple(int(np.max(chunks.get(dim, n))) for dim, n in variable.sizes.items())
     for block in iterate_chunks(variable.shape, chunk):
         yield tuple(slice(indices.start, indices.stop) for indices in block)
 

@@ -59,9 +59,7 @@ def _align_chunks(variables: Mapping[str, Variable], coordinates: set[Any]) -> N
         if name not in coordinates:
             chunks |= variable.encoding.get("preferred_chunks", {})
     for name in variables.keys() & coordinates if chunks else ():
-        sizes = variables[name].sizes
-        if chunks.keys() & sizes:
-            aligned = {dim: chunks.get(dim, size) for dim, size in sizes.items()}
+        if aligned := {dim: chunks[dim] for dim in variables[name].dims if dim in chunks}:
             variables[name].encoding["preferred_chunks"] = aligned
 
 
@@ -94,7 +92,9 @@ def _build_variable(tensor: Tensor, source: Source, target: int) -> Variable:
         encoding["tensorfmt"] = {**encoding["tensorfmt"], "dims": tensor.dims}
     chunk = _limit_chunk(tensor.layout, target)
     if count_chunks(array.shape, chunk) > 1:
-        encoding["preferred_chunks"] = dict(zip(tensor.dims, chunk, strict=True))
+        # xarray warns about other chunks along these dims only.
+        lengths = zip(tensor.dims, chunk, array.shape, strict=True)
+        encoding["preferred_chunks"] = {dim: size for dim, size, total in lengths if size < total}
     if array.dtype.kind in "mM":
         del encoding["dtype"]  # with other engines, xarray chooses the dtype of times on disk
     lazy = LazyTensor(array, select_all(len(array.shape)))

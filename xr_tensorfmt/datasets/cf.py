@@ -302,7 +302,8 @@ def _load_small(variable: Variable) -> Variable:
     if variable.nbytes <= DEFAULT_CHUNK_BYTES:
         return variable[...].load()  # without a copy in the Dataset of the user
     preferred = variable.encoding.get("preferred_chunks", {})
-    return variable.chunk({dim: preferred.get(dim, "auto") for dim in variable.dims})
+    whole = -1 if preferred else "auto"
+    return variable.chunk({dim: preferred.get(dim, whole) for dim in variable.dims})
 
 
 def _finish(name: str, original: Variable, encoded: Variable, cast: Cast) -> Variable:
