@@ -811,3 +811,17 @@ def test_feed_is_read_like_other_files(http: Any) -> None:
     with pytest.raises(ValueError, match="is not JSON") as caught:
         vespa.from_json("other://user:secret@host/a.json")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.store
+def test_failed_requests_of_a_feed_are_retried_or_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests import fault_server as faults  # noqa: PLC0415  # its packages take their time
+
+    monkeypatch.setattr("xr_tensorfmt.sources.requests.FIRST_PAUSE", 0)
+    with faults.FaultServer().running() as server:
+        server.files["a.jsonl"] = json.dumps(put("a", [1])).encode()
+        server.faults.extend([faults.status(503), faults.reset, faults.short_body])
+        assert read_values(f"{server.url}/a.jsonl") == {"a": [1]}
+        server.always = faults.stalled
+        with pytest.raises(OSError, match=r"a\.jsonl"):
+            read_values(f"{server.url}/a.jsonl", timeout=0.2)

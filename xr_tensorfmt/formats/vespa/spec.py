@@ -206,17 +206,16 @@ class VespaHeader:
         """Raise an error if the file is too short for its blocks, before memory is allocated."""
         available = reader.source.size - self.stop
         min_bytes = self.blocks * (len(self.mapped) + self.block_bytes)
-        if not self.mapped and self.blocks > 1:
-            field = "the number of cells of a scalar"
-            raise reader.error(field, self.blocks, "0 or 1", _CORRUPT, self.stop)
-        if min_bytes > available:
-            raise reader.error(
-                field=f"the cells of {self.type}",
-                actual=f"{available} bytes left in the file",
-                expected=f"at least {min_bytes} for {self.blocks} blocks of {self.cells} cells",
-                hint="the file is incomplete or its header is corrupt; fetch the file again",
-                offset=self.stop,
-            )
+        is_valid, field = bool(self.mapped) or self.blocks < 2, "the number of cells of a scalar"
+        reader.check(is_valid, field, self.blocks, "0 or 1", _CORRUPT, self.stop)
+        reader.check(
+            min_bytes <= available,
+            field=f"the cells of {self.type}",
+            actual=f"{available} bytes left in the file",
+            expected=f"at least {min_bytes} for {self.blocks} blocks of {self.cells} cells",
+            hint="the file is incomplete or its header is corrupt; fetch the file again",
+            offset=self.stop,
+        )
 
 
 class _Fields(Cursor):
@@ -227,9 +226,8 @@ class _Fields(Cursor):
         start = self.offset
         first = self.take(1, field)
         value = unpack(first + self.take(3, field) if first[0] & LONG_BIT else first)
-        if value not in valid:
-            hint = _HEXADECIMAL if self.reader.head.startswith(b"0") else _CORRUPT
-            raise self.reader.error(field, value, expected, hint, start)
+        hint = _HEXADECIMAL if self.reader.head.startswith(b"0") else _CORRUPT
+        self.reader.check(value in valid, field, value, expected, hint, start)
         return value
 
     def read_names(
@@ -255,11 +253,11 @@ class _Fields(Cursor):
             name = raw.decode()
         except UnicodeDecodeError as error:
             raise self.error(field, repr(raw[:40]), "UTF-8", _CORRUPT) from error
-        if name in previous:
-            raise self.error(field, repr(name), "a unique name", _CORRUPT)
-        if not is_first and raw < previous[-1].encode():
-            hint = "Vespa would confuse the dimensions; write the file again with sorted names"
-            raise self.error(field, repr(name), f"a name after {previous[-1]!r}", hint)
+        self.check(name not in previous, field, repr(name), "a unique name", _CORRUPT)
+        is_sorted = is_first or raw > previous[-1].encode()
+        expected = f"a name after {previous[-1]!r}" if previous else ""
+        hint = "Vespa would confuse the dimensions; write the file again with sorted names"
+        self.check(is_sorted, field, repr(name), expected, hint)
         return name
 
 
