@@ -15,7 +15,11 @@ from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.file_format import Format, Option
 from xr_tensorfmt.core.findings import End
 from xr_tensorfmt.core.header import Cursor, HeaderReader
-from xr_tensorfmt.core.layout import Dense, Layout, column_major
+from xr_tensorfmt.core.layout import (
+    Dense,
+    Layout,
+    column_major,
+)
 from xr_tensorfmt.core.source import open_sibling
 from xr_tensorfmt.errors import TensorFormatError
 
@@ -42,7 +46,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "core.chunk_grid": "contiguous_chunk",
+    "core.extents": "contiguous_chunk",
     "core.elements": "Boolean Element ElementError build_elements",
     "core.embedded_metadata": "embed_tensor",
     "core.extents": "Extents",

@@ -6,9 +6,14 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.core.findings import Finding, finding_from_error
+from xr_tensorfmt.core.findings import (
+    MAX_FINDINGS_PER_CHECK,
+    Finding,
+    check_values,
+    finding_from_error,
+    report_errors,
+)
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.value_checks import MAX_FINDINGS_PER_CHECK, check_values, report_errors
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.recognition import (
     choose_format,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk, find_dividing_chunk
 from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.extents import PAGE, contiguous_chunk, find_dividing_chunk
 from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.core.selection import Selection
 

@@ -25,9 +25,8 @@ from tests.opening import open_lazily, open_tensor
 from tests.pycausetblocks import make_manifest, make_metadata
 from tests.work import limit_calls, limit_memory
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate, vespa
-from xr_tensorfmt.core.chunk_grid import MAX_CHUNKS
 from xr_tensorfmt.core.embedded_metadata import MAX_LEVELS
-from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.extents import MAX_CHUNKS, Bytes, Extents
 from xr_tensorfmt.sources.local import LocalFile
 
 MIB = 1 << 20

@@ -17,10 +17,9 @@ import xarray as xr
 
 import xr_tensorfmt
 from xr_tensorfmt.cli import common, stores
-from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, count_chunks
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Array, get_stored_name
-from xr_tensorfmt.core.extents import format_size
+from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, PAGE, count_chunks, format_size
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.groups import select_group

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Element, ElementError
-from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.extents import Bytes, Extents, contiguous_chunk
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.reading import AnyPlan, Fetch, Plan, Step
 from xr_tensorfmt.core.selection import MAX_RUNS, Selection, compute_row_major_strides
@@ -529,6 +528,10 @@ class WholeLayout(Layout):
     def parse(self, source: Source, pieces: Iterable[Bytes]) -> Any:
         """Return the content of the bytes."""
 
+    def check(self, source: Source) -> None:
+        """Raise TensorFormatError if a value cannot be read. Keep no values."""
+        self.parse(source, self._read_pieces(source))
+
     @abstractmethod
     def pick(self, source: Source, content: Any, selection: Selection) -> Array:
         """Return the values of a selection, in memory of their own."""
@@ -538,20 +541,24 @@ class WholeLayout(Layout):
         if not selection.size:
             return _plan_empty(source, selection, self.dtype)
 
-        def combine(steps: Iterable[Step]) -> Array:
-            content = self.kept.get(lambda: self.parse(source, (plan.read() for plan, _ in steps)))
+        def build_steps() -> Iterable[Step]:
+            return () if self.kept.is_set else ((piece, None) for piece in self._pieces(source))
+
+        def combine(_: Iterable[Step]) -> Array:
+            content = self.kept.get(lambda: self.parse(source, self._read_pieces(source)))
             return self.pick(source, content, selection)
 
-        return Plan(partial(self._build_steps, source), combine)
+        return Plan(build_steps, combine)
 
-    def _build_steps(self, source: Source) -> Iterator[Step]:
+    def _pieces(self, source: Source) -> Iterator[Fetch]:
         extents = self.locate(Selection.everything(self.shape))
-        if not len(extents) or self.kept.is_set:
-            return
-        start, stop = extents.bounds
+        start, stop = extents.bounds if len(extents) else (0, 0)
         for first in range(start, stop, self.piece_bytes):
             piece = Extents.single(first, min(first + self.piece_bytes, stop))
-            yield Fetch(source, piece, lambda packed, _: packed), None
+            yield Fetch(source, piece, lambda packed, _: packed)
+
+    def _read_pieces(self, source: Source) -> Iterator[Bytes]:
+        return (piece.read() for piece in self._pieces(source))
 
 
 def file_order(layout: Layout) -> tuple[WritableLayout, Sequence[int]]:

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.chunk_grid import contiguous_chunk, iterate_chunks
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Extents, Integers
+from xr_tensorfmt.core.extents import Extents, Integers, contiguous_chunk, iterate_chunks
 
 Indices = range | Integers
 """The selected indices of an axis in ascending order: a range or an integer array."""

@@ -13,8 +13,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from xr_tensorfmt.core.chunk_grid import PAGE
-from xr_tensorfmt.core.extents import Bytes, Extents, Transfer
+from xr_tensorfmt.core.extents import PAGE, Bytes, Extents, Transfer
 from xr_tensorfmt.errors import TensorFormatError
 
 Item = TypeVar("Item")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xarray import Variable, conventions
 
-from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
+from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, get_lazy_data
 from xr_tensorfmt.datasets.options import EngineKeywords
 from xr_tensorfmt.errors import (

@@ -10,7 +10,7 @@ from functools import cache
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
-from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
+from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT, OpenOptions, check_timeout
 

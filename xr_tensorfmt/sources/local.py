@@ -23,8 +23,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from xr_tensorfmt.core.chunk_grid import PAGE
-from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.extents import PAGE, Bytes, Extents
 from xr_tensorfmt.core.locks import ForkSafeLock, share_lock
 from xr_tensorfmt.core.source import Fill, InputOutput, Source
 from xr_tensorfmt.errors import SAME_BYTES, SourceChangedError, build_directory_error, redact

@@ -20,9 +20,9 @@ from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.store import ByteRequest
 from zarr.storage import MemoryStore
 
-from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, find_dividing_chunk
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Boolean, Element, Plain
+from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, find_dividing_chunk
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Dense, InMemory, Transposed
 from xr_tensorfmt.core.open_options import Names

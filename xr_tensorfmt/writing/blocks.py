@@ -21,9 +21,8 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from xarray import Variable
 
-from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, ceil_div
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, Extents, ceil_div
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
     WHOLE,

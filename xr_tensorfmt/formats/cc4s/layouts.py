@@ -70,6 +70,11 @@ class Text(WholeLayout):
         self.check_count(source, values.size)
         return values.reshape(self.shape)
 
+    def check(self, source: Source) -> None:
+        """Parse the text without keeping the values."""
+        values = self.parse_lines(source, self._read_pieces(source))
+        self.check_count(source, sum(piece.size for piece in values))
+
     def parse_lines(self, source: Source, pieces: Iterable[Bytes]) -> Iterator[Array]:
         """Yield the values of each piece, of whole lines."""
         stop, pending = 0, list[bytes]()

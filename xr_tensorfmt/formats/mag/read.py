@@ -20,9 +20,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.elements import Plain, build_elements
+from xr_tensorfmt.core.extents import ceil_div
 from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import Cursor, Fields, HeaderReader, read_json
 from xr_tensorfmt.core.layout import Dense

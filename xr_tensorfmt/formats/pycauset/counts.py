@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xarray import DataArray, Variable
 
-from xr_tensorfmt.core.chunk_grid import ceil_div
-from xr_tensorfmt.core.extents import Bytes, Integers
+from xr_tensorfmt.core.extents import Bytes, Integers, ceil_div
 from xr_tensorfmt.core.layout import Transposed
 from xr_tensorfmt.core.reading import normalize_entry
 from xr_tensorfmt.core.selection import indices_to_array

@@ -9,9 +9,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from xr_tensorfmt.core.chunk_grid import PAGE, ceil_div, contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Element
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
+from xr_tensorfmt.core.extents import (
+    PAGE,
+    Bytes,
+    Extents,
+    Integers,
+    ceil_div,
+    contiguous_chunk,
+    gather_uniform,
+)
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
     WHOLE,

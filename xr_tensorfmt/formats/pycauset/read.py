@@ -12,12 +12,11 @@ import numpy as np
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import build_file_dtype
-from xr_tensorfmt.core.findings import End, Finding
+from xr_tensorfmt.core.findings import End, Finding, check_values
 from xr_tensorfmt.core.header import Fields, HeaderReader
 from xr_tensorfmt.core.layout import Layout, scale_layout, transpose_layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
-from xr_tensorfmt.core.value_checks import check_values
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.pycauset import NAME
 from xr_tensorfmt.formats.pycauset.headers import (

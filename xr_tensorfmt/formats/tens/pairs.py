@@ -13,9 +13,11 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.findings import iterate_selections
 from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.layout import WholeLayout
 from xr_tensorfmt.core.locks import CachedValue
+from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
@@ -70,8 +72,6 @@ class Pairs(WholeLayout):
     # Operations of the packed symmetries, the identity first.
     group: tuple[Operation, ...] = ()
     kept: CachedValue[SortedPairs] = field(default_factory=CachedValue, compare=False, repr=False)
-
-    stored_parts = ()  # the check of TENS reads all pairs
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -129,6 +129,13 @@ class Pairs(WholeLayout):
         offset = self.offset + number * self.stride
         name = f"the index of pair {number}"
         return TensorFormatError(source.name, name, actual, expected, hint, offset=offset)
+
+    def check(self, source: Source) -> None:
+        """Compare all elements with those of related pairs, if there are symmetries."""
+        super().check(source)
+        if len(self.group) > 1:
+            for selection in iterate_selections(self):
+                read(self, source, selection)
 
     def pick(self, source: Source, content: SortedPairs, selection: Selection) -> Array:
         """Find the selected indices, in batches."""

@@ -9,23 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from math import prod
 from struct import Struct
 from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.embedded_metadata import MAX_EMBEDDED_BYTES
+from xr_tensorfmt.core.extents import PAGE
 from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense, Layout, column_major
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
-from xr_tensorfmt.core.reading import read as read_layout
-from xr_tensorfmt.core.value_checks import check_readable, iterate_selections
 from xr_tensorfmt.formats.tens import MAGIC
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, Pairs, Symmetry, build_group
 
@@ -388,19 +385,13 @@ def _read_pairs(reader: HeaderReader, file: TensFile) -> TensFile:
     return replace(file, offset=offset, pairs=pairs)
 
 
-def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
+def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
     """Check a file after its header is read."""
     source = reader.source
     file: TensFile = container.parsed
-    pairs = file.pairs
     for chunk in file.unknown_chunks:
         message = (
             f"{chunk.magic.decode()!r}, which the format does not define, so that readers skip it; "
             "if it is corrupt, the content of the chunk is lost"
         )
         yield Finding(source.name, chunk.offset, "the magic of a chunk", message, "warning")
-    if pairs is not None and file.header.size:
-        # The first read sorts all pairs, and raises an error about a wrong index.
-        read_layout(pairs, source, next(iterate_selections(pairs, 1)))
-        if len(pairs.group) > 1:
-            yield from islice(check_readable(source, pairs), limit)

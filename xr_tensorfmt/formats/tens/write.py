@@ -10,9 +10,9 @@ from typing import Literal
 
 from xarray import Variable
 
-from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.elements import build_elements
 from xr_tensorfmt.core.embedded_metadata import embed_tensor
+from xr_tensorfmt.core.extents import PAGE
 from xr_tensorfmt.core.layout import Dense, column_major
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.formats.tens import read

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xr_tensorfmt.core.chunk_grid import ceil_div, contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Element
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers, ceil_div, contiguous_chunk
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import check_size
 from xr_tensorfmt.core.layout import (

@@ -10,14 +10,13 @@ import numpy as np
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import ElementError
-from xr_tensorfmt.core.findings import End, Finding
+from xr_tensorfmt.core.findings import End, Finding, check_readable, report_errors
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Dense, InMemory, Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.reading import read as read_layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import check_readable, report_errors
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.vespa.layouts import (
     Blocks,

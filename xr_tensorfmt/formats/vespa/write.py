@@ -10,9 +10,8 @@ from math import prod
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers, scatter_uniform
+from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, Bytes, Extents, Integers, scatter_uniform
 from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
