@@ -46,10 +46,9 @@ __all__ = [
 ]
 
 _MODULES = {
-    "core.extents": "contiguous_chunk",
+    "core.extents": "Extents contiguous_chunk",
     "core.elements": "Boolean Element ElementError build_elements",
     "core.embedded_metadata": "embed_tensor",
-    "core.extents": "Extents",
     "core.file_format": "CONTRACT_VERSION Match",
     "core.findings": "Finding",
     "core.header": "Fields check_size read_json",
