@@ -83,8 +83,9 @@ class FormatTests:
         """Names, dimensions, dtypes, values, coordinates and attributes agree."""
         path, expected = self.create_file(tmp_path), self.create_dataset()
         self._check(self.open(path, format=self.format))
-        actual = {name: v.dtype for name, v in self.open(path).variables.items()}
-        np.testing.assert_equal(actual, {name: v.dtype for name, v in expected.variables.items()})
+        actual = {name: array.dtype for name, array in self.open(path).variables.items()}
+        dtypes = {name: array.dtype for name, array in expected.variables.items()}
+        np.testing.assert_equal(actual, dtypes)
 
     def test_is_recognised(self, tmp_path: Path) -> None:
         """The file opens without ``format=`` and, if it has a magic number, without ``engine=``."""

@@ -70,7 +70,7 @@ def _find_function(module: Any, text: str, old: str) -> tuple[Any, str, str]:
 
 
 FAULTS = (
-    Fault("an unknown type of numbers", "tens", "if number_type not in _CODES:", "if False:"),
+    Fault("an unknown type of numbers", "tens", "check(number_type in _CODES,", "check(True,"),
     Fault(
         "a key that is not in the pool, behind a checksum", "mag", " or key >= len(keys)", "",
     ),

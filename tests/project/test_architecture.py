@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -48,6 +49,21 @@ def test_names_of_formats_are_only_in_their_folders() -> None:
         if words & set(re.findall(r"(?<![.\w])[a-z0-9]+", line.lower()))
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_loop_variables_say_what_they_hold() -> None:
+    """One letter is enough only for an index in a comprehension."""
+    loops = [
+        (path, name)
+        for path in MODULES.values()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.For | ast.AsyncFor)
+        for name in ast.walk(node.target)
+        if isinstance(name, ast.Name)
+    ]
+    assert loops
+    short = [f"{path}:{x.lineno}: {x.id}" for path, x in loops if len(x.id) == 1 and x.id != "_"]
+    assert not short, "\n".join(short)
 
 
 def test_no_test_module_imports_another() -> None:

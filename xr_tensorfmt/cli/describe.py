@@ -154,7 +154,9 @@ def _describe_tensors(tensors: Iterable[Tensor], *, in_this_file: bool) -> dict[
             "offset": offset,
             "on_page": None if offset is None else offset % PAGE == 0,
             "attrs": to_plain(tensor.attrs),
-            "encoding": {x: to_plain(y) for x, y in encoding.items() if x not in _DESCRIBED},
+            "encoding": {
+                key: to_plain(value) for key, value in encoding.items() if key not in _DESCRIBED
+            },
         }
     return described
 
