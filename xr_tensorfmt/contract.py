@@ -52,9 +52,7 @@ _MODULES = {
     "core.file_format": "CONTRACT_VERSION Match",
     "core.findings": "Finding",
     "core.header": "Fields check_size read_json",
-    "core.layout": (
-        "Gathered InMemory Part UnrepresentableValueError WritableLayout put_at transpose_layout"
-    ),
+    "core.layout": ("Gathered InMemory Part UnrepresentableValueError put_at transpose_layout"),
     "core.open_options": "OpenOptions name_dims",
     "core.selection": "Selection",
     "core.source": "Source",

@@ -118,14 +118,12 @@ class Layout:
         """The layouts that `validate` must read: none if `Format.check` reads all values."""
         return (self,)
 
-
-class WritableLayout(Layout):
-    """A layout that can also be written, as a whole or in part."""
+    can_write: ClassVar[bool] = False
+    """Whether `encode` is defined, so that values can be written, as a whole or in part."""
 
     writes_any_rows: ClassVar[bool] = False
     """Whether `encode` takes an array of indices along the first axis, too."""
 
-    @abstractmethod
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Yield byte ranges and their bytes, batch by batch, until they cover the selection.
 
@@ -140,6 +138,7 @@ class WritableLayout(Layout):
         values : ndarray of `dtype`
             The values, in the shape of the selection.
         """
+        raise NotImplementedError(f"{type(self).__name__} can only be read")
 
     def stored_element(self) -> Element:
         """Return the type of the stored elements, or raise TypeError if parts cannot be written."""
@@ -198,12 +197,14 @@ def _read_batches(
 
 
 @dataclass(frozen=True)
-class Dense(WritableLayout):
+class Dense(Layout):
     """A contiguous row-major array of `lengths` (slowest first) at a byte offset."""
 
     lengths: tuple[int, ...]
     element: Element
     offset: int
+
+    can_write = True
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -561,13 +562,13 @@ class WholeLayout(Layout):
         return (piece.read() for piece in self._pieces(source))
 
 
-def file_order(layout: Layout) -> tuple[WritableLayout, Sequence[int]]:
+def file_order(layout: Layout) -> tuple[Layout, Sequence[int]]:
     """Return the layout in file order and the argument's axis for each axis, or raise TypeError."""
     axes: Sequence[int] = range(len(layout.shape))
     stored = layout
     if isinstance(layout, Transposed):
         stored, axes = layout.inner, tuple(layout.axes.index(axis) for axis in axes)
-    if not isinstance(stored, WritableLayout):
+    if not stored.can_write:
         raise TypeError(f"values in the layout {type(stored).__name__} can only be read")
     return stored, axes
 

@@ -28,8 +28,8 @@ from xr_tensorfmt.core.layout import (
     WHOLE,
     Dense,
     EncodedBatch,
+    Layout,
     Transposed,
-    WritableLayout,
     file_order,
 )
 from xr_tensorfmt.core.locks import cached_property
@@ -92,7 +92,7 @@ class BlockGrid:
     """The variable, or None in a task that receives the values of a block."""
     is_chunked: bool
     """Whether the variable is a dask array."""
-    layout: WritableLayout
+    layout: Layout
     axes: Sequence[int]
     """The axis of the variable for every axis of the layout."""
     conversion: Conversion
@@ -248,7 +248,7 @@ def _build_grid(item: PlannedVariable, nbytes: int) -> BlockGrid:
 
 
 def _choose_chunks(
-    name: str, variable: Variable, layout: WritableLayout, axes: Sequence[int]
+    name: str, variable: Variable, layout: Layout, axes: Sequence[int]
 ) -> tuple[Variable, Chunks]:
     dims = [variable.dims[axis] for axis in axes]
     unchunked = drop_chunks(variable)

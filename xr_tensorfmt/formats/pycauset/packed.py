@@ -23,8 +23,8 @@ from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
     WHOLE,
     EncodedBatch,
+    Layout,
     UnrepresentableValueError,
-    WritableLayout,
     compute_relative_slices,
     view_as_bytes,
 )
@@ -137,7 +137,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class Packed(WritableLayout):
+class Packed(Layout):
     """Matrix with padded rows, or upper triangle. Elements that are not stored are 0.
 
     Bit k of a row of bits is bit ``k % 8`` of its byte ``k // 8``.
@@ -146,6 +146,8 @@ class Packed(WritableLayout):
     rows: Rows
     element: Element
     is_vector: bool = False  # the only row
+
+    can_write = True
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -19,7 +19,6 @@ from xr_tensorfmt.core.layout import (
     Gathered,
     Layout,
     Part,
-    WritableLayout,
     put_at,
     view_as_bytes,
 )
@@ -39,13 +38,14 @@ _MAX_REPEATED_HASHES = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks(WritableLayout):
+class Blocks(Layout):
     """The cells of all blocks. The first axis counts blocks, the others are indexed dimensions."""
 
     header: VespaHeader
     # Offset of every block with its labels, and the end of the last block.
     offsets: Integers
 
+    can_write = True
     writes_any_rows = True
 
     @property

@@ -18,7 +18,7 @@ from xr_tensorfmt.core.layout import (
     WHOLE,
     Dense,
     EncodedBatch,
-    WritableLayout,
+    Layout,
     view_as_bytes,
 )
 from xr_tensorfmt.core.locks import cached_property
@@ -57,7 +57,7 @@ def plan(checked: CheckedInput) -> FilePlan:
         checked.refuse_unless_dropped("name", f"the name {name!r}", hint)
     tensor = arrange_tensor(checked)
     header, variable, conversion = tensor.header, tensor.variable, tensor.conversion
-    layout: WritableLayout = Dense(header.lengths, header.element, header.stop)
+    layout: Layout = Dense(header.lengths, header.element, header.stop)
     if tensor.labels:
         layout = LabelledBlocks.from_labels(header, *pack_labels(checked, tensor.labels))
         variable = _rechunk_to_blocks(variable, layout)

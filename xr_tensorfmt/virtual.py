@@ -1,4 +1,4 @@
-"""The parser for VirtualiZarr, and Zarr arrays that refer to the bytes of a tensor."""
+"""A parser for VirtualiZarr. Zarr reads the references without this package."""
 
 from __future__ import annotations
 
@@ -12,13 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
-from obspec_utils.registry import ObjectStoreRegistry
-from virtualizarr.manifests import ChunkManifest, ManifestArray, ManifestGroup, ManifestStore
-from virtualizarr.manifests.utils import create_v3_array_metadata
 from xarray import Dataset, DataTree, Variable
-from zarr.abc.buffer import Buffer, BufferPrototype
-from zarr.abc.store import ByteRequest
-from zarr.storage import MemoryStore
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Boolean, Element, Plain
@@ -37,6 +31,20 @@ from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.sources.remote import RemoteFile, open_remote
 from xr_tensorfmt.sources.stores import adapt_obstore
+
+try:
+    from obspec_utils.registry import ObjectStoreRegistry
+    from virtualizarr.manifests import ChunkManifest, ManifestArray, ManifestGroup, ManifestStore
+    from virtualizarr.manifests.utils import create_v3_array_metadata
+    from zarr.abc.buffer import Buffer, BufferPrototype
+    from zarr.abc.store import ByteRequest
+    from zarr.storage import MemoryStore
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"xr_tensorfmt.virtual needs VirtualiZarr: pip install 'xr-tensorfmt[virtual]' ({error})"
+    ) from error
+
+__all__ = ["TensorFormatParser", "parser"]
 
 # Size of the largest data type in Zarr's specification, by the kind of the numpy dtype.
 _MAX_ITEMSIZE = {"i": 8, "u": 8, "f": 8, "c": 16, "m": 8, "M": 8}
@@ -350,3 +358,7 @@ def _prepend_axis(array: ManifestArray) -> TransposedArray:
     document = expanded.metadata.to_dict()
     document["codecs"] = (transpose, *document["codecs"])
     return TransposedArray(from_dict(document), expanded.manifest)
+
+
+parser = TensorFormatParser()
+"""The parser without options, for ``open_virtual_dataset(url, registry, parser=parser)``."""
