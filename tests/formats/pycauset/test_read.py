@@ -336,7 +336,8 @@ def test_metadata_become_attributes() -> None:
     }  # fmt: skip
     assert {**file_info, **expected} == file_info
     assert get_stored_name(array.encoding["dtype"]) == "bit"
-    assert json.loads(json.dumps(file_info)) == {**file_info, "shape": [2, 2]}
+    lists = {"shape": [2, 2], "dims": ["row", "col"]}
+    assert json.loads(json.dumps(file_info)) == {**file_info, **lists}
     assert from_json(file_info["properties"])["more"][1].tobytes() == b"x"
 
 
