@@ -280,7 +280,7 @@ def test_repeated_pairs_are_found_early(
     path = write_hollow(tmp_path / "a.tens", head, len(head) + 16 * pairs)
     sizes = record_reads(monkeypatch)
     findings = validate(path, all=every)
-    assert len(findings) == count
+    assert len(findings) == 1
     assert "0, as in another pair, expected an index that occurs once" in findings[0].message
     assert sum(sizes) < 64 * MIB
 

@@ -108,6 +108,9 @@ class Pairs(WholeLayout):
             columns.append(records[:, : INDEX_DTYPE.itemsize].copy().view(INDEX_DTYPE)[:, 0])
             stored = records[:, INDEX_DTYPE.itemsize :].copy().view(self.element.stored)
             values.append(self.element.decode(stored))
+            batch = np.sort(columns[-1])
+            if batch[-1] >= prod(self.lengths) or (batch[1:] == batch[:-1]).any():
+                break  # all pairs of a corrupt file may not fit in memory
         column = np.concatenate(columns)
         order = np.argsort(column, kind="stable")
         ascending = column[order]
