@@ -506,9 +506,9 @@ def test_parts_of_two_unfinished_files_do_not_become_one(tmp_path: Path) -> None
     dask.get(graph, blocks[0])
     for name in list_leftovers(tmp_path):
         (tmp_path / name).unlink()
-    marks = [dask.get(graph, block) for block in blocks]
-    assert len(set(marks)) == 1
-    graph[blocks[0]] = bytes(16)
+    inodes = [dask.get(graph, block) for block in blocks]
+    assert len(set(inodes)) == 1
+    graph[blocks[0]] = 0
     with pytest.raises(OSError, match=r"do not share .* compute it again") as caught:
         dask.get(graph, finish)
     assert caught.value.errno == errno.ESTALE

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from errno import EACCES, EEXIST, EINVAL, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM, EROFS
-from secrets import token_bytes, token_hex
+from secrets import token_hex
 from typing import Self, TypeVar
 
 from xr_tensorfmt.core.layout import EncodedBatch
@@ -21,9 +21,8 @@ UNCHANGED = "the target is unchanged"
 REPLACED = "but the new file is in place"
 UNKNOWN = "it is unknown whether the new file is in place"
 
-_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL
+_CREATE = os.O_RDWR | os.O_CREAT
 _MAX_NAME_BYTES = 255
-_MARK_BYTES = 16
 # Windows reports EINVAL if a file system has no hard links, such as exFAT.
 _NO_HARD_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP, EINVAL)
 
@@ -176,10 +175,12 @@ class AtomicFile:
         mode = 0o600 if self.base or os.path.exists(self.target) else 0o666
         try:
             with self.explain_errors(), open_descriptor(self.path, _CREATE, mode) as descriptor:
-                self._check_free_space()
-                os.ftruncate(descriptor, self.size)
+                if os.fstat(descriptor).st_size != self.size:
+                    self._check_free_space()
+                    os.ftruncate(descriptor, self.size)
         except BaseException:  # Ctrl-C, too
-            self.discard()
+            if not self.is_planned:  # other tasks may have written to the file
+                self.discard()
             raise
 
     def _check_free_space(self) -> None:
@@ -187,52 +188,31 @@ class AtomicFile:
         if usage.total and usage.free < self.size:
             raise OSError(ENOSPC, f"{os.strerror(ENOSPC)} ({usage.free} bytes are free)")
 
-    def _ensure(self) -> None:
-        """Create a planned file with a mark after its values, unless another task has done so."""
-        if not self.is_planned or os.path.exists(self.path):
-            return
-        draft = self.renew(is_planned=False)
-        draft.create()
-        try:
-            with open_descriptor(draft.path) as descriptor:
-                write_at(descriptor, memoryview(token_bytes(_MARK_BYTES)), self.size)
-            with suppress(FileExistsError):
-                link_or_rename(draft.path, self.path)
-        finally:
-            draft.discard()
-
-    def read_mark(self) -> bytes:
-        """Return the mark of a planned file, which changes if the file is created again."""
-        with suppress(FileNotFoundError), open_descriptor(self.path) as descriptor:
-            return self._read_mark(descriptor)
-        return b""
-
-    def _read_mark(self, descriptor: int) -> bytes:
-        os.lseek(descriptor, self.size, os.SEEK_SET)
-        return os.read(descriptor, _MARK_BYTES)
-
-    def write(self, batches: Iterator[EncodedBatch]) -> bytes:
-        """Write bytes at their offsets, in any process. Return the mark of the file."""
+    @contextmanager
+    def _open(self) -> Iterator[int]:
+        """Open the unfinished file, and create a planned one unless another task has done so."""
         with self.explain_errors():
-            self._ensure()
+            if self.is_planned and not os.path.exists(self.path):
+                self.create()
             with open_descriptor(self.path) as descriptor:
-                write_batches(descriptor, batches)
-                return self._read_mark(descriptor)
+                yield descriptor
+
+    def write(self, batches: Iterator[EncodedBatch]) -> int:
+        """Write bytes at their offsets, in any process. Return the inode of the file."""
+        with self._open() as descriptor:
+            write_batches(descriptor, batches)
+            return os.fstat(descriptor).st_ino
 
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Write the pieces, and flush the file to the disk unless it is uploaded."""
-        with self.explain_errors():
-            self._ensure()
-            with open_descriptor(self.path) as descriptor:
-                if self.is_planned:
-                    os.ftruncate(descriptor, self.size)
-                for piece in reversed(pieces):  # the header last
-                    write_at(descriptor, memoryview(piece.data), piece.offset)
-                if self.base:
-                    return
-                os.fsync(descriptor)  # before the file is renamed, so it is never empty
-                with suppress(OSError):  # the target is new, or the file system has no modes
-                    self._copy_permissions(os.stat(self.target))
+        with self._open() as descriptor:
+            for piece in reversed(pieces):  # the header last
+                write_at(descriptor, memoryview(piece.data), piece.offset)
+            if self.base:
+                return
+            os.fsync(descriptor)  # before the file is renamed, so it is never empty
+            with suppress(OSError):  # the target is new, or the file system has no modes
+                self._copy_permissions(os.stat(self.target))
 
     def _copy_permissions(self, status: os.stat_result) -> None:
         """Copy mode and group. Without the group, its rights are those of all others."""

@@ -290,13 +290,13 @@ MAX_DIRECT_BYTES = 4 * DEFAULT_CHUNK_BYTES
 class WriteTarget(Protocol):
     """A file that several threads or processes write in any order."""
 
-    def write(self, batches: Iterator[EncodedBatch]) -> bytes:
-        """Write bytes at their offsets, and return the mark of the file if it has one."""
+    def write(self, batches: Iterator[EncodedBatch]) -> int:
+        """Write bytes at their offsets. Return the inode of the file."""
 
 
 File = TypeVar("File", bound=WriteTarget)
-Finish = Callable[[Sequence[Any], Sequence[bytes]], object]
-"""Finishes files, given the marks of the files that blocks were written to."""
+Finish = Callable[[Sequence[Any], Sequence[int]], object]
+"""Finishes files, given the inodes of the files that blocks were written to."""
 
 
 def keep_values(planned: Iterable[PlannedVariable]) -> list[PlannedVariable]:
@@ -383,12 +383,12 @@ def _optimize(arrays: Sequence[Any]) -> dict[Any, Any]:
     return graph
 
 
-def write_block(grid: BlockGrid, block: int, values: Array, file: WriteTarget) -> bytes:
+def write_block(grid: BlockGrid, block: int, values: Array, file: WriteTarget) -> int:
     """Write a dask chunk."""
     return file.write(grid.encode(block, values))
 
 
-def write_in_memory(batch: Sequence[tuple[Blocks, int]], file: WriteTarget) -> bytes:
+def write_in_memory(batch: Sequence[tuple[Blocks, int]], file: WriteTarget) -> int:
     """Read lazy blocks without keeping them in the variables, and write all blocks."""
     # Read before, because errors of reading are not of writing.
     values = [blocks.read(block) for blocks, block in batch]
@@ -396,9 +396,9 @@ def write_in_memory(batch: Sequence[tuple[Blocks, int]], file: WriteTarget) -> b
     return file.write(chain.from_iterable(blocks.encode(block, v) for (blocks, block), v in pairs))
 
 
-def _finish(finish: Finish | None, files: Sequence[Any], marks: Sequence[bytes]) -> None:
+def _finish(finish: Finish | None, files: Sequence[Any], inodes: Sequence[int]) -> None:
     if finish is not None:
-        finish(files, marks)
+        finish(files, inodes)
 
 
 def _split_batches(items: Iterable[Blocks]) -> Iterator[list[tuple[Blocks, int]]]:

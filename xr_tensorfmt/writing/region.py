@@ -87,7 +87,7 @@ class _ExistingFile:
     identity: tuple[int, ...]
     header: _Header
 
-    def write(self, batches: Iterator[EncodedBatch]) -> bytes:
+    def write(self, batches: Iterator[EncodedBatch]) -> int:
         """Write bytes at their offsets. Raise SourceChangedError if the header has changed."""
         is_same = _get_identity(self.path) == self.identity
         if not is_same or self.header.compute_checksum() != self.header.checksum:
@@ -100,10 +100,10 @@ class _ExistingFile:
             )
         with open_descriptor(self.path) as descriptor:
             write_batches(descriptor, batches)
-        return b""
+        return self.identity[0]
 
 
-def _flush(files: Sequence[_ExistingFile], _marks: Sequence[bytes] = ()) -> None:
+def _flush(files: Sequence[_ExistingFile], _inodes: Sequence[int] = ()) -> None:
     """Wait until the disk has all bytes."""
     for file in files:
         with open_descriptor(file.path) as descriptor:

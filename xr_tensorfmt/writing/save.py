@@ -21,7 +21,7 @@ from xr_tensorfmt.core.layout import UnrepresentableValueError
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, redact
 from xr_tensorfmt.sources import ARCHIVES, check_local, get_path, is_remote
 from xr_tensorfmt.sources.locations import Location, locate
-from xr_tensorfmt.writing.atomic_file import UNCHANGED, AtomicFile, build_atomic_file
+from xr_tensorfmt.writing.atomic_file import UNCHANGED, AtomicFile, build_atomic_file, identify
 from xr_tensorfmt.writing.blocks import divide_variables, keep_values, plan_tasks, write_blocks
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece
 from xr_tensorfmt.writing.publishing import Replacement, lock_set, publish_set
@@ -86,12 +86,12 @@ class _Files:
     find_orphans: Callable[[bytes], Collection[str]] | None
     conflicts: Sequence[str]
 
-    def finish(self, files: Sequence[AtomicFile], marks: Sequence[bytes] = ()) -> None:
+    def finish(self, files: Sequence[AtomicFile], inodes: Sequence[int] = ()) -> None:
         """Complete and publish files, and remove orphaned sibling files."""
         with ExitStack() as stack:
             for file in files:
                 stack.callback(file.discard)
-            _check_marks(files, set(marks) - {b""})
+            _check_inodes(files, set(inodes))
             for pieces, file in zip(self.pieces, files, strict=True):
                 file.complete(pieces)
             self._publish(files)
@@ -178,9 +178,9 @@ def _check_conflicts(names: Sequence[str], location: Location) -> None:
             )
 
 
-def _check_marks(files: Sequence[AtomicFile], marks: set[bytes]) -> None:
+def _check_inodes(files: Sequence[AtomicFile], inodes: set[int]) -> None:
     """Raise OSError if blocks were written to other unfinished files."""
-    if marks and not marks <= {file.read_mark() for file in files}:
+    if inodes and not inodes <= {found[1] for file in files if (found := identify(file.path))}:
         reason = (
             "some blocks are in another unfinished file, because workers do not share the "
             f"directory {os.path.dirname(files[-1].path)}, or a worker was lost after the file "
