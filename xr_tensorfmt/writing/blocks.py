@@ -22,7 +22,7 @@ from dask.highlevelgraph import HighLevelGraph
 from xarray import Variable
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, Extents, ceil_div
+from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, ceil_div
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
     WHOLE,
@@ -45,9 +45,6 @@ Chunks = tuple[tuple[int, ...], ...]
 
 MIN_RUN_BYTES = 512
 """Chunks with shorter runs in the file are merged: a system call costs more than the copy."""
-
-# Bytes of a tensor that is copied faster than a system call writes it.
-_SHORT = 1 << 14
 
 MAX_MERGED_BYTES = 4 * DEFAULT_CHUNK_BYTES
 """Limit on the memory of merged chunks."""
@@ -109,11 +106,16 @@ class BlockGrid:
 
     @cached_property
     def _slices(self) -> list[tuple[slice, ...]]:
+        if self.count == 1:  # dask takes longer than the write of a small tensor
+            return [tuple(slice(0, length) for (length,) in self.chunks)]
         return slices_from_chunks(self.chunks)  # type: ignore[no-untyped-call,no-any-return]
 
     def read(self, block: int) -> Array:
-        """Return the values of a block in memory, or lazy ones."""
-        return _read(self.variable, ... if self.count == 1 else self._slices[block])
+        """Return the values of a block. The variable does not keep lazy ones."""
+        key = ... if self.count == 1 else self._slices[block]
+        data = get_lazy_data(self.variable)
+        values: Array = data[key] if isinstance(data, np.ndarray) else self.variable[key].values
+        return values
 
     def encode(self, block: int, values: Any) -> Iterator[EncodedBatch]:
         """Convert the values of a block to bytes."""
@@ -135,41 +137,6 @@ class BlockGrid:
             )
             for run in product(*runs)
         )
-
-
-@dataclass(eq=False)
-class TensorRun:
-    """Small tensors that are neighbours in the file, written as one block."""
-
-    tensors: list[PlannedVariable]
-    start: int
-    stop: int
-    nbytes: int = 0
-    count = 1
-    is_chunked = False
-
-    def read(self, block: int) -> list[Array]:
-        """Return the values of all tensors."""
-        return [_read(tensor.variable) for tensor in self.tensors]
-
-    def encode(self, block: int, values: Sequence[Any]) -> Iterator[EncodedBatch]:
-        """Convert the values to bytes."""
-        parts = []
-        for tensor, data in zip(self.tensors, values, strict=True):
-            layout: Any = tensor.layout
-            array = _to_numpy(tensor.conversion.name, data, layout.shape)
-            parts.append(layout.element.encode(tensor.conversion.apply(array)).tobytes())
-        yield Extents.single(self.start, self.stop), np.frombuffer(b"".join(parts), np.uint8)
-
-
-Blocks = BlockGrid | TensorRun
-
-
-def _read(variable: Variable, key: Any = ...) -> Array:
-    """Return values. Lazy ones are not kept in the variable."""
-    data = get_lazy_data(variable)
-    values: Array = data[key] if isinstance(data, np.ndarray) else variable[key].values
-    return values
 
 
 def _to_numpy(name: str, values: Any, shape: tuple[int, ...]) -> Array:
@@ -214,28 +181,13 @@ def is_chunked(variable: Variable) -> bool:
     return isinstance(get_lazy_data(variable), dask.array.Array)
 
 
-def divide_variables(planned: Iterable[PlannedVariable]) -> list[Blocks]:
-    """Divide large variables into chunks, and join small ones to runs. Leave out empty ones."""
-    blocks: list[Blocks] = []
-    run: TensorRun | None = None
-    for item in planned:
-        layout, size = item.layout, prod(item.variable.shape)
-        nbytes = size * item.variable.dtype.itemsize
-        is_whole = item.indices is None and not is_chunked(item.variable)
-        if size and is_whole and nbytes <= _SHORT and isinstance(layout, Dense):
-            if run is None or layout.offset != run.stop or run.stop - run.start >= BATCH_BYTES:
-                run = TensorRun([], layout.offset, layout.offset)
-                blocks.append(run)
-            run.tensors.append(item)
-            run.stop += size * layout.element.stored.itemsize
-            run.nbytes += nbytes
-        elif size:
-            blocks.append(_build_grid(item, nbytes))
-    return blocks
+def divide_variables(planned: Iterable[PlannedVariable]) -> list[BlockGrid]:
+    """Divide variables into dask chunks, or chunks of the layout. Leave out empty ones."""
+    return [_divide(item) for item in planned if item.variable.size]
 
 
-def _build_grid(item: PlannedVariable, nbytes: int) -> BlockGrid:
-    """Divide a variable into its dask chunks, or chunks of the layout."""
+def _divide(item: PlannedVariable) -> BlockGrid:
+    nbytes = item.variable.nbytes
     variable, conversion, (layout, axes) = item.variable, item.conversion, file_order(item.layout)
     chunks: Chunks = tuple(zip(variable.shape, strict=True))
     count = get_lazy_data(variable).npartitions if is_chunked(variable) else 1
@@ -309,7 +261,7 @@ def keep_values(planned: Iterable[PlannedVariable]) -> list[PlannedVariable]:
     ]
 
 
-def write_blocks(files: Sequence[tuple[WriteTarget, Sequence[Blocks]]]) -> None:
+def write_blocks(files: Sequence[tuple[WriteTarget, Sequence[BlockGrid]]]) -> None:
     """Write all blocks. A cluster writes only dask arrays, this process the others."""
     # Values in memory would fill the memory of the scheduler on their way to workers.
     in_memory = [(file, [item for item in all_ if not item.is_chunked]) for file, all_ in files]
@@ -341,7 +293,7 @@ class DelayedWrite(Delayed):
 
 
 def plan_tasks(
-    files: Sequence[tuple[File, Sequence[Blocks]]], finish: Finish | None = None
+    files: Sequence[tuple[File, Sequence[BlockGrid]]], finish: Finish | None = None
 ) -> Delayed:
     """Plan tasks that write all blocks, and one that finishes all files."""
     token = uuid.uuid4().hex
@@ -353,7 +305,7 @@ def plan_tasks(
         graph[key] = file
         tasks += [(write_in_memory, batch, key) for batch in _split_batches(items)]
         for grid in items:
-            if isinstance(grid, BlockGrid) and grid.is_chunked:
+            if grid.is_chunked:
                 # Send a large layout to each worker once, as a separate node.
                 grid_key = f"blocks-{key}-{len(arrays)}"
                 graph[grid_key] = replace(grid, variable=None)
@@ -388,7 +340,7 @@ def write_block(grid: BlockGrid, block: int, values: Array, file: WriteTarget) -
     return file.write(grid.encode(block, values))
 
 
-def write_in_memory(batch: Sequence[tuple[Blocks, int]], file: WriteTarget) -> int:
+def write_in_memory(batch: Sequence[tuple[BlockGrid, int]], file: WriteTarget) -> int:
     """Read lazy blocks without keeping them in the variables, and write all blocks."""
     # Read before, because errors of reading are not of writing.
     values = [blocks.read(block) for blocks, block in batch]
@@ -401,9 +353,9 @@ def _finish(finish: Finish | None, files: Sequence[Any], inodes: Sequence[int]) 
         finish(files, inodes)
 
 
-def _split_batches(items: Iterable[Blocks]) -> Iterator[list[tuple[Blocks, int]]]:
+def _split_batches(items: Iterable[BlockGrid]) -> Iterator[list[tuple[BlockGrid, int]]]:
     """Group small blocks of values in memory into batches of about one chunk."""
-    batch: list[tuple[Blocks, int]] = []
+    batch: list[tuple[BlockGrid, int]] = []
     size = 0
     for blocks in items:
         nbytes = blocks.nbytes // blocks.count
