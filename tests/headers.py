@@ -14,4 +14,6 @@ from xr_tensorfmt.formats.recognition import choose_format, read_container
 def read_header(source: Source, **options: Any) -> Container:
     """Parse the header of a file, whose content decides the format."""
     reader = HeaderReader(source)
-    return read_container(reader, choose_format(reader), OpenOptions(**options))
+    known = {name: options.pop(name) for name in ("name", "dims") if name in options}
+    options = OpenOptions(**known, format_options=options)
+    return read_container(reader, choose_format(reader), options)

@@ -12,14 +12,13 @@ from xarray.backends import BackendEntrypoint
 
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
-from xr_tensorfmt.datasets.options import EngineKeywords, parse_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from xarray import Dataset, DataTree
 
-    from xr_tensorfmt.core.open_options import Names, Sparse, TextErrors
+    from xr_tensorfmt.core.open_options import Names
     from xr_tensorfmt.core.source import InputOutput
 
 
@@ -48,12 +47,6 @@ class TensorFormatBackend(BackendEntrypoint):
         format: str | None = None,
         name: str = "tensor",
         dims: Names = None,
-        sparse: Sparse = "auto",
-        fill_value: float | None = None,
-        text_errors: TextErrors = "strict",
-        verify: bool = True,
-        apply_unit: bool = False,
-        decode_floats: bool = True,
         group: str | None = None,
         separator: str = ".",
         storage_options: Mapping[str, Any] | None = None,
@@ -84,28 +77,6 @@ class TensorFormatBackend(BackendEntrypoint):
             Dimension names, in file order, instead of the names in the file. A key can be a
             pattern, as in ``dims={"*.weight": ("out", "in")}``. A pattern only
             matches variables whose number of dimensions equals the number of names.
-        sparse : {"auto", "dense", "stored"}, default: "auto"
-            How to open a file that does not store all elements. ``"dense"`` returns the full
-            tensor with a fill value for missing elements. ``"stored"`` returns the stored values
-            along one dimension, with a coordinate per dimension of the tensor; only formats with
-            blocks or labels support it. ``"auto"`` uses the default of the format, and raises an
-            error for a full tensor of more than 2**40 elements if the file need not store most of
-            them.
-        fill_value : float, optional
-            Value of missing elements, for formats that define none. The default is NaN. It is
-            required for integers, which have no NaN, and for more than 2**32 elements.
-        text_errors : {"strict", "surrogateescape"}, default: "strict"
-            How to decode labels that are not UTF-8, as in `bytes.decode`.
-        verify : bool, default: True
-            If False, a wrong header checksum and trailing bytes cause a warning instead of an
-            error. A truncated file always raises an error, and so does a file of the wrong size if
-            the size determines the offsets of the values.
-        apply_unit : bool, default: False
-            If True, multiply values by the factor to atomic units in the file; otherwise the
-            factor is the attribute ``unit``. Only for formats with units.
-        decode_floats : bool, default: True
-            If False, bfloat16 and float8 are not converted to float32, and values have the dtypes
-            of the package ml_dtypes. Only for formats of models.
         group : str, optional
             Open only variables whose names begin with this prefix, and remove the prefix:
             ``"layers.0"`` opens ``"layers.0.weight"`` as ``"weight"``. The path of the group in a
@@ -146,7 +117,7 @@ class TensorFormatBackend(BackendEntrypoint):
             Variables to drop, by their names in the Dataset. Unknown names are ignored, as in
             xarray.
         **format_options
-            Keywords of single formats, which their pages list.
+            Keywords of formats, such as ``sparse``, ``verify`` and ``apply_unit``.
 
         Returns
         -------
@@ -186,7 +157,7 @@ class TensorFormatBackend(BackendEntrypoint):
         from xr_tensorfmt.opening import open_file  # noqa: PLC0415
 
         del keywords["self"], keywords["filename_or_obj"]
-        return open_file(filename_or_obj, EngineKeywords(**keywords))
+        return open_file(filename_or_obj, keywords)
 
     # All but `self` and `**format_options`.
     open_dataset_parameters: ClassVar[tuple[str, ...]] = tuple(signature(open_dataset).parameters)[
@@ -216,7 +187,7 @@ class TensorFormatBackend(BackendEntrypoint):
         """
         from xr_tensorfmt.opening import open_tree  # noqa: PLC0415
 
-        return open_tree(filename_or_obj, parse_keywords(**keywords))
+        return open_tree(filename_or_obj, complete_keywords(**keywords))
 
     def open_groups_as_dict(self, filename_or_obj: Any, **keywords: Any) -> dict[str, Dataset]:
         """Open a file as a dict of the groups of `open_datatree`, by path.
@@ -239,7 +210,7 @@ class TensorFormatBackend(BackendEntrypoint):
         """
         from xr_tensorfmt.opening import open_groups  # noqa: PLC0415
 
-        return open_groups(filename_or_obj, parse_keywords(**keywords))
+        return open_groups(filename_or_obj, complete_keywords(**keywords))
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Return whether the content of a file identifies a format. URLs are not requested."""
@@ -249,3 +220,10 @@ class TensorFormatBackend(BackendEntrypoint):
             return is_recognised(filename_or_obj)
         except Exception:  # noqa: BLE001  # xarray tries other engines
             return False
+
+
+def complete_keywords(**keywords: Any) -> dict[str, Any]:
+    """Return keywords of `TensorFormatBackend.open_dataset` with the defaults of the others."""
+    bound = signature(TensorFormatBackend.open_dataset).bind(None, None, **keywords)
+    bound.apply_defaults()
+    return dict(list(bound.arguments.items())[2:])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Plain
-from xr_tensorfmt.core.file_format import Format, Option
+from xr_tensorfmt.core.file_format import Format
 from xr_tensorfmt.core.findings import End
 from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.layout import (
@@ -20,6 +20,7 @@ from xr_tensorfmt.core.layout import (
     Layout,
     column_major,
 )
+from xr_tensorfmt.core.open_options import Option
 from xr_tensorfmt.core.source import open_sibling
 from xr_tensorfmt.errors import TensorFormatError
 
@@ -53,7 +54,7 @@ _MODULES = {
     "core.findings": "Finding",
     "core.header": "Fields check_size read_json",
     "core.layout": ("Gathered InMemory Part UnrepresentableValueError put_at transpose_layout"),
-    "core.open_options": "OpenOptions name_dims",
+    "core.open_options": "OpenOptions name_dims share_options",
     "core.selection": "Selection",
     "core.source": "Source",
     "writing.checked_input": "CheckedInput",

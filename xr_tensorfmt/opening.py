@@ -11,34 +11,32 @@ from xarray import Dataset, DataTree
 
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.building import build_dataset
 from xr_tensorfmt.datasets.lazy_array import add_versions_to_names
-from xr_tensorfmt.datasets.options import EngineKeywords
-from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, redact
+from xr_tensorfmt.datasets.options import Keywords, check_keywords, find_dropped
+from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level, redact
 from xr_tensorfmt.formats import recognition
-from xr_tensorfmt.formats.recognition import check_keywords, read_container
-from xr_tensorfmt.formats.registry import load_formats
+from xr_tensorfmt.formats.recognition import find_open_options, read_container
 from xr_tensorfmt.sources import get_path, is_remote, is_url
 
 
-def open_file(file: Any, keywords: EngineKeywords) -> Dataset:
+def open_file(file: Any, keywords: Keywords) -> Dataset:
     """Open a file, or a group of it, as a Dataset."""
     source, group = open_group(file, keywords)
     return _build_datasets(file, keywords, source, {"/": group})["/"]
 
 
-def open_groups(
-    file: Any, keywords: EngineKeywords, *, shares_names: bool = True
-) -> dict[str, Dataset]:
+def open_groups(file: Any, keywords: Keywords, *, shares_names: bool = True) -> dict[str, Dataset]:
     """Open a file as a dict of group paths and Datasets."""
     source, group = open_group(file, keywords)
-    nodes = groups.split_groups(group, keywords.separator)
+    nodes = groups.split_groups(group, keywords["separator"])
     return _build_datasets(file, keywords, source, nodes, shares_names=shares_names)
 
 
-def open_tree(file: Any, keywords: EngineKeywords) -> DataTree:
+def open_tree(file: Any, keywords: Keywords) -> DataTree:
     """Open a file as a tree of groups. `DataTree.from_dict` would copy every node once more."""
     datasets = open_groups(file, keywords, shares_names=False)
     nodes = {path: DataTree(ds) for path, ds in datasets.items()}
@@ -54,7 +52,7 @@ def open_tree(file: Any, keywords: EngineKeywords) -> DataTree:
 
 def _build_datasets(
     file: Any,
-    keywords: EngineKeywords,
+    keywords: Keywords,
     source: Source,
     nodes: Mapping[str, Container],
     *,
@@ -62,40 +60,57 @@ def _build_datasets(
 ) -> dict[str, Dataset]:
     """Build the Datasets of groups by path. xarray may give their arrays the same names in dask."""
     # xarray cannot see if a remote file was replaced.
-    is_named = shares_names or keywords.fs is not None or is_remote(file)
+    is_named = shares_names or keywords["fs"] is not None or is_remote(file)
     datasets = {path: build_dataset(node, source, keywords) for path, node in nodes.items()}
     for ds in datasets.values() if is_named else ():
         add_versions_to_names(ds)
     # xarray stores URLs with secrets, and of a file object only the attribute `path`. The `path` of
     # an OpenFile lacks the protocol, but `full_name` has it.
     url = get_path(getattr(file, "full_name", getattr(file, "path", file)))
-    url = url if keywords.fs is None else source.name
+    url = url if keywords["fs"] is None else source.name
     if is_url(url):
         datasets["/"].encoding["source"] = redact(url)
     return datasets
 
 
-def open_group(file: Any, keywords: EngineKeywords) -> tuple[Source, Container]:
+def open_group(file: Any, keywords: Keywords) -> tuple[Source, Container]:
     """Return the source of a file, and the tensors of the requested group."""
-    if keywords.format_options:  # before a request to a store
-        check_keywords(keywords, {name for x in load_formats() for name in x.read_options})
+    check_keywords(keywords)
+    if keywords["format_options"]:  # before a request to a store
+        _check_format_options(keywords)
     reader = recognition.open_header(
         file,
-        keywords.io,
-        keywords.storage_options,
-        keywords.fs,
-        keywords.timeout,
-        verify_unchanged=keywords.verify_unchanged,
+        keywords["io"],
+        keywords["storage_options"],
+        keywords["fs"],
+        keywords["timeout"],
+        verify_unchanged=keywords["verify_unchanged"],
     )
     container = parse_file(reader, keywords)
-    return reader.source, groups.select_group(container, keywords.group, keywords.separator)
+    return reader.source, groups.select_group(container, keywords["group"], keywords["separator"])
 
 
-def parse_file(reader: HeaderReader, keywords: EngineKeywords) -> Container:
+def _check_format_options(keywords: Keywords) -> None:
+    """Raise an error if a keyword is neither one of the engine nor of a format."""
+    known = dict.fromkeys((*find_open_options(), *keywords.keys() - {"format_options"}))
+    for name in keywords["format_options"]:
+        if name not in known:
+            raise TypeError(
+                f"{name!r}{did_you_mean(name, known)} is not a keyword of the engine 'tensorfmt', "
+                f"expected one of {', '.join(known)}; pass options of a file system "
+                "in storage_options="
+            )
+
+
+def parse_file(reader: HeaderReader, keywords: Keywords) -> Container:
     """Parse the header of a file, and warn about findings."""
-    file_format = recognition.choose_format(reader, keywords.format)
-    options, dropped = keywords.for_formats(), keywords.dropped
-    container = read_container(reader, file_format, options, dropped)
+    file_format = recognition.choose_format(reader, keywords["format"])
+    dims = keywords["dims"]
+    if isinstance(dims, Mapping):
+        prefix = groups.get_prefix(keywords["group"], keywords["separator"])
+        dims = {f"{prefix}{name}": names for name, names in dims.items()}
+    options = OpenOptions(keywords["name"], dims, keywords["format_options"])
+    container = read_container(reader, file_format, options, find_dropped(keywords))
     for finding in container.findings:
         warnings.warn(finding.sentence, TensorFormatWarning, stacklevel=find_stack_level())
     return container

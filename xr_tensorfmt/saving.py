@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from xarray import DataArray, Dataset, DataTree
 
 from xr_tensorfmt.core.file_format import Format
-from xr_tensorfmt.core.open_options import RegionOptions
+from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.datasets.groups import flatten_encoding, flatten_tree
 from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level, redact
 from xr_tensorfmt.formats import registry
@@ -142,7 +142,9 @@ def to_file(
     title, file_name = file_format.title, location.file_name
     checked = check_input(data, location.name, title, encoding, drop, file_name)
     if region is not None:
-        read = partial(read_container, file_format=file_format, options=RegionOptions())
+        read = partial(
+            read_container, file_format=file_format, options=OpenOptions(loads_labels=False)
+        )
         return write_region(checked, location, region, read, compute=compute)
     plan = file_format.plan(checked, **format_options)
     return save(plan, location, overwrite=is_overwriting(mode), compute=compute)

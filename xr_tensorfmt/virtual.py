@@ -24,7 +24,7 @@ from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import groups
-from xr_tensorfmt.datasets.options import EngineKeywords, parse_size
+from xr_tensorfmt.datasets.options import Keywords, check_keywords, find_dropped, parse_size
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.opening import parse_file
 from xr_tensorfmt.sources import is_url
@@ -100,8 +100,10 @@ class TensorFormatParser:
 
     def __call__(self, url: str, registry: ObjectStoreRegistry[Any]) -> ManifestStore:
         """Parse the header of a file, and return a Zarr store that refers to the file."""
-        options = dict(vars(self))
-        keywords = EngineKeywords(drop_variables=options.pop("skip_variables"), **options)
+        keywords = dict(vars(self))
+        keywords["drop_variables"] = keywords.pop("skip_variables")
+        keywords["format_options"] = {"verify": keywords.pop("verify")}
+        check_keywords(keywords)
         url = url if is_url(url) else Path(url).absolute().as_uri()
         # VirtualiZarr quotes local paths, but does not unquote them.
         url = unquote(url) if url.startswith("file:") else url
@@ -110,7 +112,7 @@ class TensorFormatParser:
         store, path = registry.resolve(url)
         source, head = open_remote(Location(url, adapt_obstore(store), path))
         container = parse_file(HeaderReader(source, head), keywords)
-        container = groups.select_group(container, keywords.group, keywords.separator)
+        container = groups.select_group(container, self.group, self.separator)
         return _build_store(source, keywords, container, registry)
 
 
@@ -126,7 +128,7 @@ def _find_file(tensor: Tensor, source: RemoteFile) -> RemoteFile:
 
 def _build_store(
     source: RemoteFile,
-    keywords: EngineKeywords,
+    keywords: Keywords,
     container: Container,
     registry: ObjectStoreRegistry[Any],
 ) -> VirtualStore:
@@ -134,9 +136,9 @@ def _build_store(
     arrays: dict[str, ManifestArray] = {}
     in_memory: dict[str, Variable] = {}
     refused: dict[str, str] = {}
-    target = parse_size("chunk_bytes", keywords.chunk_bytes)
+    dropped, target = find_dropped(keywords), parse_size("chunk_bytes", keywords["chunk_bytes"])
     for tensor in (*container.tensors, *container.coordinates):
-        if tensor.name in keywords.dropped:
+        if tensor.name in dropped:
             continue
         try:
             file = _find_file(tensor, source)

@@ -18,7 +18,7 @@ from tests import families
 from tests import vespafiles as vf
 from tests.recording import RecordingSource
 from tests.servers import MemoryStore
-from xr_tensorfmt.datasets.dask_tasks import find_values
+from xr_tensorfmt.datasets.explanation import find_values
 from xr_tensorfmt.sources import local
 
 

@@ -49,7 +49,8 @@ MISTAKES: dict[str, tuple[Callable[[str], Any], str]] = {
     "suffix": (lambda path: to_file(SQUARE, "x.pycasuet"), "format (did you mean '.pycauset'?)"),
     "feed": (lambda path: to_file(SQUARE, "x.jsonl"), "xr_tensorfmt.vespa.to_json and to_jsonl"),
     "dtype": (
-        lambda path: to_file(SQUARE, "x.mag", dtype="f4"), "(pass encoding={'dtype': 'f4'})"
+        lambda path: to_file(SQUARE, "x.mag", dtype="f4"),
+        "(pass encoding={'dtype': 'f4'}, or --dtype f4)",
     ),
     "encoding": (
         lambda path: to_file(SQUARE, "x.mag", encoding={"wieght": {"dtype": "f4"}}),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import importlib.util
 import inspect
 import io
@@ -24,7 +23,6 @@ from tests import tensfiles as tf
 from tests.processes import run_python
 from tests.recording import HollowSource, RecordingSource
 from xr_tensorfmt import TensorFormatBackend, TensorFormatError, TensorFormatWarning
-from xr_tensorfmt.datasets.options import EngineKeywords
 from xr_tensorfmt.sources import open_source
 
 VALUES = np.arange(24.0).reshape(2, 3, 4)
@@ -49,7 +47,7 @@ def test_declared_parameters_match_signature() -> None:
     _, *stated, others = signature.parameters
     assert others == "format_options"
     assert sorted(TensorFormatBackend.open_dataset_parameters) == sorted(stated)
-    assert signature.parameters["text_errors"].default == "strict"
+    assert not hasattr(TensorFormatBackend.open_dataset, "__signature__")
     assert signature.parameters["chunk_bytes"].default == 31 << 20
 
 
@@ -491,15 +489,6 @@ def test_methods_have_parameters_of_functions_except_the_first(data: Any) -> Non
         assert first.name == "data"
         method = getattr(data.tensorfmt, function.__name__)
         assert [*inspect.signature(method).parameters.values()] == others
-
-
-def test_signature_of_open_dataset_states_all_keywords() -> None:
-    parameters = inspect.signature(TensorFormatBackend.open_dataset).parameters
-    stated = {name: p.default for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
-    options = {field.name: field.default for field in dataclasses.fields(EngineKeywords)}
-    del options["format_options"]
-    assert stated == options
-    assert not hasattr(TensorFormatBackend.open_dataset, "__signature__")
 
 
 def test_help_shows_keywords_of_to_file() -> None:

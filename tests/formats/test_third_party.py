@@ -235,15 +235,17 @@ for command in ("convert --help", "convert a.grid b.zarr --open-option axes=2"):
 def test_options_of_another_package_work_and_unknown_keywords_raise(grid: Path) -> None:
     module = (
         MODULE.replace("    Format,", "    Format,\n    Option,")
+        .replace('    open_options = share_options("name", "verify")\n', "", 1)
         .replace(
             "    def read",
-            "    read_options = {'axes': Option('Prefix of the dimensions.', ('LATLON', '2'))}\n"
+            "    open_options = share_options('name', 'verify')\n"
+            "    open_options |= {'axes': Option('Prefix of the dimensions.', ('LATLON', '2'))}\n"
             "    write_options = {'labels': Option('A number.', ('1', '2'))}\n\n    def read",
             1,
         )
         .replace(
             "        dims = name_dims(options.dims, options.name, DIMS)",
-            "        axes = options.format_options.get('axes')\n"
+            "        axes = options['axes']\n"
             "        default = (f'{axes}_0', f'{axes}_1') if axes else DIMS\n"
             "        dims = name_dims(options.dims, options.name, default)",
         )

@@ -16,6 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 import xr_tensorfmt
 from tests.paths import DATA, DOCS
 from xr_tensorfmt.core.file_format import Format, LazyFormat
+from xr_tensorfmt.core.open_options import SHARED_OPTIONS
 from xr_tensorfmt.formats.registry import BUILT_IN
 
 TARGETS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -309,13 +310,25 @@ def test_table_of_supported_parts_matches_writers(tmp_path: Path) -> None:
     ]
 
 
+def test_table_of_shared_options_equals_formats() -> None:
+    expected = ["| Keyword | Description | Formats |", "| --- | --- | --- |"]
+    for name, option in SHARED_OPTIONS.items():
+        titles = ", ".join(x.title for x in BUILT_IN if x.open_options.get(name) is option)
+        expected.append(f"| `{name}={option.default!r}` | {option.description} | {titles} |")
+    assert find_table("open_dataset.md", "Keywords of several formats") == expected
+
+
 @pytest.mark.parametrize("file_format", BUILT_IN, ids=lambda file_format: file_format.name)
 def test_options_of_page_equal_options_of_format(file_format: Format) -> None:
     page = f"formats/{PAGES[file_format.name].partition('#')[0]}"
     for function, options in [
-        ("open_dataset", file_format.read_options),
+        ("open_dataset", file_format.open_options),
         ("to_file", file_format.write_options),
     ]:
-        rows = [f"| `{name}` | {option.description} |" for name, option in options.items()]
+        rows = [
+            f"| `{name}` | {option.description} |"
+            for name, option in options.items()
+            if name not in SHARED_OPTIONS
+        ]
         head = ["| Option | Description |", "| --- | --- |"] if rows else []
         assert find_table(page, f"Options of `{function}`") == head + rows

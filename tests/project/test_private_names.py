@@ -22,7 +22,7 @@ PACKAGES = ("xarray", "dask", "distributed", "fsspec", "s3fs", "aiohttp", "obsto
 
 USES = {
     "datasets/lazy_array.py": ("xarray.core.indexing",),
-    "datasets/dask_tasks.py": ("dask._task_spec",),
+    "writing/blocks.py": ("dask._task_spec",),
 }
 """Modules without a stable interface, by the one module that imports from each."""
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import click
 
-from xr_tensorfmt.core.file_format import Option
+from xr_tensorfmt.core.open_options import SHARED_OPTIONS, Option
 from xr_tensorfmt.errors import TensorFormatWarning, redact
 from xr_tensorfmt.formats import recognition, registry
 from xr_tensorfmt.sources import find_matches, is_url
@@ -55,6 +55,8 @@ def format_option(*flags: str, names: Collection[str], help: str) -> Callable[[F
 def describe_options(options: Mapping[str, Option]) -> Iterator[tuple[str, str]]:
     """Yield the name with the allowed values, and the description, of every option of a format."""
     for name, option in options.items():
+        if name in SHARED_OPTIONS:  # has a flag, or applies to all variables
+            continue
         values = "|".join(option.choices) or "VALUE"
         yield f"{name}={values}", option.description
 
@@ -96,8 +98,8 @@ dims_option = click.option(
 
 sparse_option = click.option(
     "--sparse",
-    type=click.Choice(("auto", "dense", "stored")),
-    default="auto",
+    type=click.Choice(SHARED_OPTIONS["sparse"].choices),
+    default=SHARED_OPTIONS["sparse"].default,
     help="Read all elements of a sparse file, or only the stored ones.",
 )
 

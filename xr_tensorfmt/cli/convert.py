@@ -48,7 +48,7 @@ class _Convert(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options of formats, and the examples."""
-        for flag, attribute in (("--option", "write_options"), ("--open-option", "read_options")):
+        for flag, attribute in (("--option", "write_options"), ("--open-option", "open_options")):
             rows = [
                 (f"{file_format.name}: {row}", description)
                 for file_format in registry.load_formats()
@@ -118,7 +118,8 @@ class _Convert(click.Command):
     metavar="KEY=VALUE",
     multiple=True,
     type=common.parse_key_json,
-    help="An option of the format of IN, of formats of other packages. Repeatable.",
+    help="An option of the format of IN, such as text_errors=surrogateescape; see below. "
+    "Values may be JSON. Repeatable.",
 )
 @click.option(
     "--tree",

@@ -20,6 +20,7 @@ from xr_tensorfmt.cli import common, stores
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Array, get_stored_name
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, PAGE, count_chunks, format_size
+from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.groups import select_group
@@ -68,11 +69,11 @@ def info(
         url_options = common.get_storage_options(file, storage_options)
         reader = open_header(content, storage_options=url_options)
         file_format = choose_format(reader, options["format"])
-        # The options of the check also open tensors that exceed memory.
-        lenient = replace(
-            file_format.validation_options, verify=options["verify"], text_errors="strict"
-        )
-        container = read_container(reader, file_format, lenient)
+        # With "dense", tensors that exceed memory can be described, too.
+        lenient = file_format.validation_options.format_options
+        given = {key: lenient[key] for key in lenient if key == "sparse"}
+        given["verify"] = options["verify"]
+        container = read_container(reader, file_format, OpenOptions(format_options=given))
         selected = select_group(container, options["group"], options["separator"])
         container = replace(container, tensors=selected.tensors, coordinates=selected.coordinates)
         document = _build_document(reader.source, container, file_format.name)

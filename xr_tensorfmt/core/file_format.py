@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from fnmatch import fnmatchcase
 from importlib import import_module
@@ -16,8 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.errors import build_choice_error
+from xr_tensorfmt.core.open_options import OpenOptions, Option
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
@@ -38,23 +36,6 @@ class Match(IntEnum):
 
     CERTAIN = 2
     """The file has this format. It also opens without ``engine=``."""
-
-
-@dataclass(frozen=True)
-class Option:
-    """A keyword of a format: a line for the help, and allowed values unless any is allowed."""
-
-    description: str
-    choices: tuple[str, ...] = ()
-
-    def normalize(self, name: str, value: Any) -> Any:
-        """Return a value, or the choice with the same text. ``1`` is ``"1"`` and ``"1.0"``."""
-        if not self.choices:
-            return value
-        for choice in self.choices:
-            if str(value) in (choice, choice.removesuffix(".0")):
-                return choice
-        raise build_choice_error(name, value, self.choices)
 
 
 class Format(ABC):
@@ -80,12 +61,10 @@ class Format(ABC):
         A file suffix, and what to do with a directory of such files.
     magics : tuple of bytes
         Magic numbers. Files begin with one of them, unless the tuple is empty.
-    open_options : frozenset of str
-        Supported open options: ``name``, ``sparse``, ``fill_value``, ``text_errors``, ``verify``,
-        ``apply_unit``, ``decode_floats``. Other options raise an error before `read` is called.
-    read_options, write_options : mapping of str to Option
-        Keywords of the format, for `xarray.open_dataset` and `xr_tensorfmt.to_file`. `read` gets
-        the first as ``options.format_options``, `plan` the second as keywords.
+    open_options, write_options : mapping of str to Option
+        Keywords of `xarray.open_dataset` and `xr_tensorfmt.to_file`, and of the commands. `read`
+        gets the first as ``options["sparse"]``, `plan` the second as keywords. `share_options`
+        returns options that several formats have.
     """
 
     contract_version: ClassVar[int]
@@ -95,8 +74,7 @@ class Format(ABC):
     directory_patterns: ClassVar[tuple[str, ...]] = ()
     directory_hint: ClassVar[tuple[str, str]] = ("", "")
     magics: ClassVar[tuple[bytes, ...]] = ()
-    open_options: ClassVar[frozenset[str]] = frozenset()
-    read_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
+    open_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
     write_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
 
     def match(self, reader: HeaderReader) -> Match:
@@ -165,8 +143,9 @@ class Format(ABC):
     @property
     def validation_options(self) -> OpenOptions:
         """Options of `read` for validation: lenient, to read as much as possible."""
-        lenient: dict[str, Any] = {"verify": False, "text_errors": "surrogateescape"}
-        return OpenOptions(**{k: v for k, v in lenient.items() if k in self.open_options})
+        return OpenOptions(
+            format_options={"verify": False} if "verify" in self.open_options else {}
+        )
 
     def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
         """Yield findings about what `read` does not check, up to `limit` of each kind."""

@@ -1,4 +1,4 @@
-"""Options of opening a file that apply to formats."""
+"""Options of formats, and dimension names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import inf
 from numbers import Real
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any
 
 from xr_tensorfmt.errors import TensorFormatError, build_choice_error
 
@@ -81,42 +81,108 @@ def find_names(requested: Names, variable: str, rank: int) -> Sequence[str] | No
     return next((names for key, names in fitting if match_names(key, [variable])), None)
 
 
-Sparse = Literal["auto", "dense", "stored"]
-TextErrors = Literal["strict", "surrogateescape"]
-_SPARSE, _TEXT_ERRORS = get_args(Sparse), get_args(TextErrors)
+@dataclass(frozen=True)
+class Option:
+    """A keyword of a format, for `xarray.open_dataset` or `xr_tensorfmt.to_file`.
+
+    Parameters
+    ----------
+    description : str
+        A line for the help.
+    choices : tuple of str
+        Allowed values, unless any is allowed.
+    default : object
+        The value if the keyword is omitted.
+    type : type
+        Type of other values.
+    refusal : str
+        Why the keyword does not apply to other formats, and what to do, for the error. They ignore
+        the default value. Without it, other formats do not know the keyword.
+    """
+
+    description: str
+    choices: tuple[str, ...] = ()
+    default: Any = None
+    type: type = object
+    refusal: str = ""
+
+    def normalize(self, name: str, value: Any) -> Any:
+        """Return a value, or the choice with the same text. ``1`` is ``"1"`` and ``"1.0"``."""
+        for choice in self.choices:
+            if str(value) in (choice, choice.removesuffix(".0")):
+                return choice
+        if self.choices:
+            raise build_choice_error(name, value, self.choices)
+        if value is not self.default and not isinstance(value, self.type):
+            raise TypeError(f"{name}={value!r} {_MUST_BE[self.type]}")
+        return value
+
+
+_MUST_BE = {bool: "must be True or False", Real: "is not a real number", str: "must be a str"}
+
+SHARED_OPTIONS = {
+    "name": Option(
+        "Name of the variable, for files with one unnamed tensor.",
+        default="tensor",
+        type=str,
+        refusal="contains variable names; use ds.rename",
+    ),
+    "sparse": Option(
+        "How to open a file that does not store all elements. dense returns the full tensor, with "
+        "a fill value for missing elements. stored returns the stored values along one dimension, "
+        "with a coordinate per dimension of the tensor, for formats with blocks or labels. auto is "
+        "the default of the format, and raises an error for a full tensor of more than 2**40 "
+        "elements if the file need not store most of them.",
+        ("auto", "dense", "stored"),
+        default="auto",
+        refusal="stores all elements; omit it",
+    ),
+    "verify": Option(
+        "If False, a wrong header checksum and trailing bytes cause a warning instead of an error. "
+        "A truncated file always raises an error, and so does a file of the wrong size if the size "
+        "determines the offsets of the values.",
+        default=True,
+        type=bool,
+        refusal="has no data to verify; omit it",
+    ),
+    "decode_floats": Option(
+        "If False, bfloat16 and float8 are not converted to float32, and values have the dtypes of "
+        "the package ml_dtypes.",
+        default=True,
+        type=bool,
+        refusal="returns numpy's dtypes; omit it",
+    ),
+}
+"""Options of several formats."""
+
+
+def share_options(*names: str) -> dict[str, Option]:
+    """Return some of the options that several formats have, for `Format.open_options`."""
+    return {name: SHARED_OPTIONS[name] for name in names}
 
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """Options of opening a file, which `TensorFormatBackend.open_dataset` describes."""
+    """What `Format.read` gets: ``options["sparse"]`` is an option that the format declares."""
 
     name: str = "tensor"
     dims: Names = None
-    sparse: Sparse = "auto"
-    verify: bool = True
-    fill_value: float | None = None
-    text_errors: TextErrors = "strict"
-    apply_unit: bool = False
-    decode_floats: bool = True
     format_options: Mapping[str, Any] = field(default_factory=dict)
-
-    loads_labels: ClassVar[bool] = True
+    loads_labels: bool = True
     """Whether the labels of an index are read at once. This is no keyword."""
 
     def __post_init__(self) -> None:
-        """Raise an error if a value is invalid."""
+        """Raise an error if the name is invalid."""
         if not isinstance(self.name, str) or not self.name:
             raise TypeError(f"name={self.name!r} must be a non-empty str such as 'tensor'")
-        if self.sparse not in _SPARSE:
-            raise build_choice_error("sparse", self.sparse, _SPARSE)
-        if self.text_errors not in _TEXT_ERRORS:
-            raise build_choice_error("text_errors", self.text_errors, _TEXT_ERRORS)
-        if not isinstance(self.fill_value, Real | None):
-            raise TypeError(f"fill_value={self.fill_value!r} is not a real number")
+
+    def __getitem__(self, option: str) -> Any:
+        """Return the value of an option of the format."""
+        return self.format_options[option]
 
     def refuse_stored(self, path: str) -> None:
         """Raise an error if ``sparse="stored"``, for a file that opens with all elements."""
-        if self.sparse == "stored":
+        if self["sparse"] == "stored":
             raise ValueError(
                 f"{path}: sparse='stored' does not apply to this file; omit it to open all elements"
             )
@@ -125,16 +191,8 @@ class OpenOptions:
         self, path: str, field: str, count: int, stored: object, offset: int | None
     ) -> None:
         """Raise TensorFormatError if too many elements of a tensor are not stored in its file."""
-        if self.sparse == "auto" and count > MAX_FILLED_ELEMENTS:
+        if self["sparse"] == "auto" and count > MAX_FILLED_ELEMENTS:
             hint = "open it with sparse='dense' (--sparse dense) to fill in the others"
             actual = f"{count} elements, of which {stored} are stored"
             expected = f"at most {MAX_FILLED_ELEMENTS} elements"
             raise TensorFormatError(path, field, actual, expected, hint, offset=offset)
-
-
-@dataclass(frozen=True)
-class RegionOptions(OpenOptions):
-    """Options of reading a file to write a region of it, which needs few labels."""
-
-    text_errors: TextErrors = "surrogateescape"
-    loads_labels = False

@@ -14,12 +14,12 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray, select_all
-from xr_tensorfmt.datasets.options import EngineKeywords
+from xr_tensorfmt.datasets.options import Keywords, find_dropped, limit_chunks
 
 
-def build_dataset(container: Container, source: Source, keywords: EngineKeywords) -> Dataset:
+def build_dataset(container: Container, source: Source, keywords: Keywords) -> Dataset:
     """Build a Dataset of lazy, decoded variables."""
-    target, dropped = keywords.chunk_target, keywords.dropped
+    target, dropped = limit_chunks(keywords["chunk_bytes"]), find_dropped(keywords)
     tensors = {
         tensor.name: tensor
         for tensor in (*container.tensors, *container.coordinates)

@@ -16,7 +16,7 @@ from xarray import Variable, conventions
 
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, get_lazy_data
-from xr_tensorfmt.datasets.options import EngineKeywords
+from xr_tensorfmt.datasets.options import Keywords
 from xr_tensorfmt.errors import (
     TensorFormatError,
     TensorFormatWarning,
@@ -89,11 +89,17 @@ def _is_in_range(fill_values: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     )
 
 
+_DECODERS = (
+    *("mask_and_scale", "decode_times", "concat_characters"),
+    *("decode_coords", "use_cftime", "decode_timedelta"),
+)
+
+
 def decode(
     path: str,
     variables: Mapping[str, Variable],
     attrs: Mapping[str, Any],
-    keywords: EngineKeywords,
+    keywords: Keywords,
 ) -> tuple[dict[str, Variable], dict[str, Any], set[Any]]:
     """Decode variables as the user requests. Also return attributes and names of coordinates."""
     prepared = {name: _prepare_decoding(variable) for name, variable in variables.items()}
@@ -103,12 +109,7 @@ def decode(
         decoded, remaining, coordinates = conventions.decode_cf_variables(
             prepared,
             dict(attrs) if has_coordinates else {},
-            mask_and_scale=keywords.mask_and_scale,
-            decode_times=keywords.decode_times,
-            concat_characters=keywords.concat_characters,
-            decode_coords=keywords.decode_coords,
-            use_cftime=keywords.use_cftime,
-            decode_timedelta=keywords.decode_timedelta,
+            **{name: keywords[name] for name in _DECODERS},
         )
     except TensorFormatError:
         raise
@@ -156,7 +157,7 @@ def _warn_of_unused(
     path: str,
     variables: Mapping[str, Variable],
     prepared: Mapping[str, Variable],
-    keywords: EngineKeywords,
+    keywords: Keywords,
 ) -> None:
     """Warn once of CF attributes that would be decoded if they had another type."""
     unused = [
@@ -176,19 +177,19 @@ def _warn_of_unused(
         )
 
 
-def _is_requested(attribute: str, value: Any, name: str, keywords: EngineKeywords) -> bool:
+def _is_requested(attribute: str, value: Any, name: str, keywords: Keywords) -> bool:
     """Return whether the user requests the decoding of an attribute of a variable."""
     if attribute == "units":
-        return isinstance(value, str) and " since " in value and bool(keywords.decode_times)
+        return isinstance(value, str) and " since " in value and bool(keywords["decode_times"])
     if attribute in RELATED:
-        return keywords.decode_coords == "all"
+        return bool(keywords["decode_coords"] == "all")
     if attribute == "coordinates":
-        return bool(keywords.decode_coords)
+        return bool(keywords["decode_coords"])
     if attribute == "calendar":
-        return bool(keywords.decode_times)
+        return bool(keywords["decode_times"])
     if attribute == "dtype":
         return False  # only "bool" has a meaning
-    is_on = keywords.mask_and_scale
+    is_on = keywords["mask_and_scale"]
     return bool(is_on.get(name, True) if isinstance(is_on, Mapping) else is_on)
 
 

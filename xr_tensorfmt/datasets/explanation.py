@@ -18,7 +18,6 @@ from xr_tensorfmt.core.extents import Extents, format_size
 from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.reading import AnyPlan, Fetch
 from xr_tensorfmt.core.source import Request, Source
-from xr_tensorfmt.datasets.dask_tasks import find_values
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, get_lazy_data, plan_recorder
 
 _MAX_LINES = 20
@@ -294,3 +293,22 @@ def _record_reads(name: str, array: Any) -> list[ChunkRead]:
     finally:
         plan_recorder.reset(token)
     return sorted(reads, key=attrgetter("chunk"))
+
+
+def find_values(array: Any) -> Iterator[Any]:
+    """Yield the values in the tasks of a dask array, such as persisted chunks and lazy arrays."""
+    graph = dask.optimize(array)[0].dask  # type: ignore[attr-defined,no-untyped-call]
+    for node in dict(graph).values():
+        yield from _find_values(node)
+
+
+def _find_values(node: Any) -> Iterator[Any]:
+    if isinstance(node, list | tuple):
+        for item in node:
+            yield from _find_values(item)
+    elif isinstance(node, dict):
+        yield from _find_values(list(node.values()))
+    elif hasattr(node, "func") and hasattr(node, "args"):  # a task
+        yield from _find_values([*node.args, *node.kwargs.values()])
+    else:
+        yield getattr(node, "value", node)

@@ -137,7 +137,7 @@ def build_container(
     The values of a tensor are in another file if `sources` has its key.
     """
     _check_keys(path, (*layouts, *omitted))
-    if not options.decode_floats:
+    if not options.format_options.get("decode_floats", True):
         layouts = {x: replace(y, element=y.element.narrow) for x, y in layouts.items()}
     named = zip(layouts.items(), _name_dims(options.dims, layouts), strict=True)
     return Container(

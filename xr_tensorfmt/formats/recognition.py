@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,12 +13,17 @@ from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.file_format import Format, Match
 from xr_tensorfmt.core.findings import finding_from_error
 from xr_tensorfmt.core.header import UNFINISHED_MARK, HeaderReader
-from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT, OpenOptions, match_names
+from xr_tensorfmt.core.open_options import (
+    DEFAULT_TIMEOUT,
+    SHARED_OPTIONS,
+    OpenOptions,
+    Option,
+    match_names,
+)
 from xr_tensorfmt.core.source import InputOutput, check_pointer
 from xr_tensorfmt.errors import (
     TensorFormatError,
     TensorFormatWarning,
-    did_you_mean,
     find_stack_level,
     redact,
     shorten,
@@ -259,18 +264,6 @@ def _find_without_magic(reader: HeaderReader) -> tuple[str, str] | None:
     return None
 
 
-# Options that a format must declare. The values are the reason and hint of the error.
-DECLARED_OPTIONS = {
-    "name": "contains variable names; use ds.rename",
-    "sparse": "stores all elements; omit it",
-    "fill_value": "defines the value of elements that are not stored; omit it",
-    "text_errors": "has no labels that need it; omit it",
-    "verify": "has no data to verify; omit it",
-    "apply_unit": "has no unit; omit it",
-    "decode_floats": "returns numpy's dtypes; omit it",
-}
-
-
 def read_container(
     reader: HeaderReader,
     file_format: Format,
@@ -278,7 +271,7 @@ def read_container(
     dropped: Collection[str] = (),
 ) -> Container:
     """Read a header, apply embedded metadata, and report tensors omitted but not `dropped`."""
-    options = _check_options(file_format, options)
+    options = _complete_options(file_format, options)
     if reader.head.startswith(UNFINISHED_MARK):
         hint = "a writer is replacing its files, or has failed; write them again"
         raise reader.error("the index", "a mark of a writer", "an index of files", hint, 0)
@@ -325,7 +318,7 @@ def _check_ends(container: Container, options: OpenOptions) -> Container:
     for end in container.ends:
         if end.error is None:
             continue
-        if end.severity == "error" and options.verify:
+        if end.severity == "error" and options.format_options.get("verify", True):
             raise end.error
         findings.append(replace(finding_from_error(end.error), severity=end.severity))
     if not findings:
@@ -333,33 +326,34 @@ def _check_ends(container: Container, options: OpenOptions) -> Container:
     return replace(container, findings=(*container.findings, *findings))
 
 
-def _check_options(file_format: Format, options: OpenOptions) -> OpenOptions:
-    """Return the options with normalized values. Raise an error if one does not apply."""
-    for keyword, reason in DECLARED_OPTIONS.items():
-        value = getattr(options, keyword)
-        if keyword not in file_format.open_options and value != getattr(type(options), keyword):
-            raise ValueError(
-                f"{keyword}={value!r} does not apply to format {file_format.name!r}, which {reason}"
-            )
-    if not options.format_options:
-        return options
-    own = file_format.read_options
-    check_keywords(options, own, f" for format {file_format.name!r}")
-    values = {name: own[name].normalize(name, v) for name, v in options.format_options.items()}
-    return replace(options, format_options=values)
+def find_open_options() -> dict[str, Option]:
+    """Return the keywords of all formats for opening, by name."""
+    own = (item for x in load_formats() for item in x.open_options.items())
+    return {**SHARED_OPTIONS, **dict(own)}
 
 
-def check_keywords(options: OpenOptions, own: Collection[str], scope: str = "") -> None:
-    """Raise an error if a keyword is not one of the engine or of formats, which are `own`."""
-    for name in options.format_options:
-        if name not in own:
-            declared = (field.name for field in fields(options) if field.name != "format_options")
-            keywords = (*own, *declared)
+def _complete_options(file_format: Format, options: OpenOptions) -> OpenOptions:
+    """Return options with all values of a format. Raise an error if one does not apply."""
+    declared, given = file_format.open_options, dict(options.format_options)
+    if options.name != OpenOptions.name:
+        given["name"] = options.name
+    known = find_open_options() if given.keys() - declared.keys() else declared
+    for name, value in given.items():
+        if name not in known or not (name in declared or known[name].refusal):
             raise TypeError(
-                f"{name!r}{did_you_mean(name, keywords)} is not a keyword of the engine "
-                f"'tensorfmt'{scope}, expected one of {', '.join(keywords)}; pass options of a "
-                "file system in storage_options="
+                f"{name!r} is not a keyword of the engine 'tensorfmt' for format "
+                f"{file_format.name!r}, expected one of {', '.join(declared) or 'none'}"
             )
+        if name not in declared and value != known[name].default:
+            raise ValueError(
+                f"{name}={value!r} does not apply to format {file_format.name!r}, which "
+                f"{known[name].refusal}"
+            )
+    values = {
+        name: option.normalize(name, given.get(name, option.default))
+        for name, option in declared.items()
+    }
+    return replace(options, format_options=values)
 
 
 def _check_named_variables(container: Container, options: OpenOptions) -> None:

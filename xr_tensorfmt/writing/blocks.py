@@ -13,6 +13,7 @@ import dask.array
 import dask.local
 import dask.threaded
 import numpy as np
+from dask._task_spec import TaskRef
 from dask.array.core import normalize_chunks, slices_from_chunks
 from dask.array.optimization import optimize
 from dask.base import get_scheduler
@@ -34,7 +35,6 @@ from xr_tensorfmt.core.layout import (
 )
 from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.selection import Indices, Selection
-from xr_tensorfmt.datasets.dask_tasks import TaskRef
 from xr_tensorfmt.datasets.lazy_array import drop_chunks, find_undecoded_tensor, get_lazy_data
 from xr_tensorfmt.writing.atomic_file import AtomicFile
 from xr_tensorfmt.writing.encoding import Conversion, check_dense

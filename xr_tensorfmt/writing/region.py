@@ -22,8 +22,7 @@ from xr_tensorfmt.core.reading import read as read_selection
 from xr_tensorfmt.core.selection import Indices, Selection, array_to_indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import cf
-from xr_tensorfmt.datasets.dask_tasks import find_values
-from xr_tensorfmt.datasets.explanation import find_sources
+from xr_tensorfmt.datasets.explanation import find_sources, find_values
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
 from xr_tensorfmt.errors import SourceChangedError, did_you_mean, shorten
 from xr_tensorfmt.sources.local import LocalFile, find_mapped_file

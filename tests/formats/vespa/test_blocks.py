@@ -25,9 +25,9 @@ from xr_tensorfmt.core.reading import locate
 from xr_tensorfmt.core.reading import read as read_selected
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.formats.vespa import spec
+from xr_tensorfmt.formats.recognition import read_container
+from xr_tensorfmt.formats.vespa import VespaFormat, spec
 from xr_tensorfmt.formats.vespa.layouts import OuterProduct
-from xr_tensorfmt.formats.vespa.read import read
 from xr_tensorfmt.formats.vespa.spec import VespaHeader, find_blocks, scan_window
 from xr_tensorfmt.sources.local import Memory
 
@@ -223,7 +223,8 @@ def test_any_selection_of_outer_product(data) -> None:
 
 
 def make_blocks(source: Source) -> Layout:
-    (tensor,) = read(HeaderReader(source), OpenOptions(sparse="stored")).tensors
+    options = OpenOptions(format_options={"sparse": "stored"})
+    (tensor,) = read_container(HeaderReader(source), VespaFormat(), options).tensors
     return tensor.layout
 
 

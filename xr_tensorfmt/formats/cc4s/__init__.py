@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
 from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.file_format import LazyFormat, Match, Option
+from xr_tensorfmt.core.file_format import LazyFormat, Match
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.core.open_options import OpenOptions, Option, share_options
 
 YAML, ELEMENTS = ".yaml", ".elements"
 
@@ -23,7 +23,15 @@ class Cc4sFormat(LazyFormat):
         ELEMENTS,
         "open a local directory with xr_tensorfmt.cc4s.open_calculation",
     )
-    open_options = frozenset({"name", "sparse", "apply_unit"})
+    open_options = share_options("name", "sparse") | {
+        "apply_unit": Option(
+            "If True, multiply values by the factor to atomic units in the file; otherwise the "
+            "factor is the attribute unit.",
+            default=False,
+            type=bool,
+            refusal="has no unit; omit it",
+        )
+    }
     write_options = MappingProxyType(
         {
             "elements": Option(
@@ -55,4 +63,4 @@ class Cc4sFormat(LazyFormat):
         """Convert attributes to atomic units if ``apply_unit=True``."""
         from xr_tensorfmt.formats.cc4s.read import convert_attrs  # noqa: PLC0415
 
-        return convert_attrs(container) if options.apply_unit else container
+        return convert_attrs(container) if options["apply_unit"] else container

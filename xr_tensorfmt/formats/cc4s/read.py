@@ -269,7 +269,7 @@ def _build_tensor(
         options.check_filled(entry.fields.path, field, entry.total, prod(blocks.inner.shape), None)
     layout, end = _build_layout(entry, source, blocks)
     layout = column_major(layout)
-    if options.apply_unit and entry.unit != 1:
+    if options["apply_unit"] and entry.unit != 1:
         layout = scale_layout(layout, entry.unit)
     file_info = {
         "format": "cc4s",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xr_tensorfmt.core.file_format import LazyFormat
+from xr_tensorfmt.core.open_options import share_options
 
 MAGIC = b"MAG!"
 STREAM_MAGIC = b"MAG&"
@@ -16,4 +17,4 @@ class MagFormat(LazyFormat):
     suffixes = (".mag",)
     directory_patterns = ("*.mag",)
     magics = (MAGIC, STREAM_MAGIC)
-    open_options = frozenset({"verify", "decode_floats"})
+    open_options = share_options("verify", "decode_floats")

@@ -144,7 +144,7 @@ def _check_checksum(
     )
     expected = f"{computed:#010x}, the CRC-32C of bytes {start} to {stop}"
     error = cursor.reader.error("the checksum", f"{stored:#010x}", expected, hint, start - 4)
-    if options.verify:
+    if options["verify"]:
         raise error
     return (finding_from_error(error),)
 

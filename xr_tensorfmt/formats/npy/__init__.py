@@ -18,7 +18,7 @@ from xr_tensorfmt.core.file_format import Format, Match
 from xr_tensorfmt.core.findings import End, Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense, Layout, Transposed, column_major
-from xr_tensorfmt.core.open_options import OpenOptions, name_dims
+from xr_tensorfmt.core.open_options import OpenOptions, name_dims, share_options
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats import keyed
 from xr_tensorfmt.formats.zip_members import (
@@ -78,7 +78,7 @@ class NpyFormat(Format):
     title = "NumPy .npy"
     suffixes = (SUFFIX,)
     magics = (MAGIC,)
-    open_options = frozenset({"name", "verify"})
+    open_options = share_options("name", "verify")
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file of one array."""
@@ -108,7 +108,7 @@ class NpzFormat(Format):
     title = "NumPy .npz"
     suffixes = (".npz",)
     magics = (ZIP_MAGIC,)
-    open_options = frozenset({"verify"})
+    open_options = share_options("verify")
 
     def match(self, reader: HeaderReader) -> Match:
         """Check the first member, if compressed only its name. Many formats are zips."""

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from xr_tensorfmt.core.file_format import LazyFormat, Match, Option
+from xr_tensorfmt.core.file_format import LazyFormat, Match
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.core.open_options import OpenOptions, Option, share_options
 from xr_tensorfmt.formats.zip_members import ZIP_MAGIC, read_first_member
 
 NAME = "pycauset"
@@ -28,8 +28,8 @@ class PycausetFormat(LazyFormat):
     title = "PyCauset"
     suffixes = (".pycauset",)
     magics = (MAGIC, ZIP_MAGIC)
-    open_options = frozenset({"name", "sparse", "verify"})
-    validation_options = OpenOptions(sparse="dense", verify=False)
+    open_options = share_options("name", "sparse", "verify")
+    validation_options = OpenOptions(format_options={"sparse": "dense", "verify": False})
     write_options = MappingProxyType(
         {
             "matrix_type": Option(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 from xr_tensorfmt.core.file_format import LazyFormat, Match
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.open_options import OpenOptions, Option, share_options
 
 
 class VespaFormat(LazyFormat):
@@ -13,8 +16,22 @@ class VespaFormat(LazyFormat):
     title = "Vespa"
     suffixes = (".tbf",)
     magics = ()
-    open_options = frozenset(
-        {"name", "sparse", "fill_value", "text_errors", "verify", "decode_floats"}
+    open_options = share_options("name", "sparse", "verify", "decode_floats") | {
+        "fill_value": Option(
+            "Value of missing elements. The default is NaN. It is required for integers, which "
+            "have no NaN, and for more than 2**32 elements.",
+            type=Real,
+            refusal="defines the value of elements that are not stored; omit it",
+        ),
+        "text_errors": Option(
+            "How to decode labels that are not UTF-8, as in bytes.decode.",
+            ("strict", "surrogateescape"),
+            default="strict",
+            refusal="has no labels that need it; omit it",
+        ),
+    }
+    validation_options = OpenOptions(
+        format_options={"verify": False, "text_errors": "surrogateescape"}
     )
 
     def describe_unsupported(self, reader: HeaderReader) -> tuple[str, str] | None:

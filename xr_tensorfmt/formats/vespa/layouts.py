@@ -22,7 +22,7 @@ from xr_tensorfmt.core.layout import (
     put_at,
     view_as_bytes,
 )
-from xr_tensorfmt.core.open_options import OpenOptions, TextErrors
+from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.selection import Indices, Selection, take_rows
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, shorten
@@ -137,7 +137,7 @@ class Labels(Layout):
     blocks: Blocks
     # Index among the mapped dimensions.
     dimension: int
-    text_errors: TextErrors = "strict"
+    text_errors: str = "strict"
 
     dtype = STRING_DTYPE
     stored_parts = ()  # the check of Vespa reads all labels
@@ -250,7 +250,7 @@ def build_outer_product(
     grid = tuple(column.size for column in distinct)
     fill_value = _choose_fill_value(source, header, options, has_holes=prod(grid) > header.blocks)
     cells = prod(grid) * header.cells
-    if cells > MAX_PRODUCT_CELLS and options.fill_value is None:
+    if cells > MAX_PRODUCT_CELLS and options["fill_value"] is None:
         raise ValueError(
             f"{source.name}: {header.blocks} blocks belong to a tensor of {cells} cells, expected "
             f"at most {MAX_PRODUCT_CELLS}; open it with sparse='stored' (--sparse stored), or pass "
@@ -289,12 +289,12 @@ def _choose_fill_value(
     source: Source, header: VespaHeader, options: OpenOptions, *, has_holes: bool
 ) -> float:
     is_int8 = header.cell_type == "int8"
-    value = options.fill_value
+    value = options["fill_value"]
     if value is None:
         value = 0 if is_int8 and not has_holes else np.nan
     if is_int8 and value not in range(-128, 128):
         raise ValueError(
-            f"{source.name}: cells of type int8 cannot hold fill_value={options.fill_value!r}; "
+            f"{source.name}: cells of type int8 cannot hold fill_value={value!r}; "
             "pass an integer from -128 to 127"
         )
     return float(value)

@@ -39,12 +39,13 @@ _BATCH_LABELS = 1 << 16
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a typed binary tensor, and find its blocks."""
-    header = replace(VespaHeader.read(reader), decode_floats=options.decode_floats)
+    header = replace(VespaHeader.read(reader), decode_floats=options["decode_floats"])
     source = reader.source
-    if options.fill_value is not None and options.sparse != "dense":
+    fill_value, sparse = options["fill_value"], options["sparse"]
+    if fill_value is not None and sparse != "dense":
         raise ValueError(
-            f"{source.name}: fill_value={options.fill_value!r} requires sparse='dense', because "
-            f"sparse={options.sparse!r} does not fill in cells"
+            f"{source.name}: fill_value={fill_value!r} requires sparse='dense', because "
+            f"sparse={sparse!r} does not fill in cells"
         )
     if header.mapped:
         cells, stop, coordinates, dims, findings = _read_blocks(header, source, options)
@@ -82,7 +83,7 @@ def _read_blocks(
 ) -> tuple[Layout, int, tuple[Tensor, ...], tuple[str, ...], tuple[Finding, ...]]:
     """Return the cells, the end of the file, the labels, the dimensions, and findings."""
     is_index, findings = _check_count(header, source, options)
-    is_dense, count = options.sparse == "dense", len(header.mapped)
+    is_dense, count = options["sparse"] == "dense", len(header.mapped)
     is_loaded = is_dense or (is_index and options.loads_labels)
     blocks, columns = _scan_blocks(header, source, options, count if is_loaded else 0)
     cells: Layout = blocks
@@ -93,7 +94,7 @@ def _read_blocks(
         findings += tuple(block.create_finding(source.name, blocks) for block in repeated)
     labels: list[Layout] = [InMemory(column) for column in columns]
     if not is_loaded:
-        labels = [Labels(blocks, number, options.text_errors) for number in range(count)]
+        labels = [Labels(blocks, number, _get_text_errors(options)) for number in range(count)]
     if is_dense or is_index:
         dims = names = label_dims = _name_dimensions(header, options)
     else:
@@ -109,12 +110,12 @@ def _check_count(
 ) -> tuple[bool, tuple[Finding, ...]]:
     """Return whether the labels are an index, and a finding if they are too many for one."""
     limit, hint = MAX_BLOCKS, "split the file"
-    if options.sparse == "dense":  # keeps all labels in memory
+    if options["sparse"] == "dense":  # keeps all labels in memory
         limit, hint = MAX_INDEXED_LABELS, "open the file with sparse='stored' (--sparse stored)"
     if header.blocks > limit:
         field, expected = "the number of blocks", f"at most {limit}"
         raise TensorFormatError(source.name, field, header.blocks, expected, hint, header.stop)
-    if len(header.mapped) != 1 or options.sparse != "auto":
+    if len(header.mapped) != 1 or options["sparse"] != "auto":
         return False, ()
     if header.blocks <= MAX_INDEXED_LABELS:
         return True, ()
@@ -138,10 +139,16 @@ def _scan_blocks(
         offsets[part], offsets[part.stop] = window.offsets, stop
         for dimension, column in enumerate(labels):
             try:
-                column.extend(window.decode_labels(dimension, options.text_errors))
+                column.extend(window.decode_labels(dimension, _get_text_errors(options)))
             except ElementError as error:
                 raise error.in_file(source.name, error.offset) from None
     return Blocks(header, offsets), [build_strings(column) for column in labels]
+
+
+def _get_text_errors(options: OpenOptions) -> str:
+    """Return how to decode labels. To write a region of a file, all labels are accepted."""
+    errors: str = options["text_errors"] if options.loads_labels else "surrogateescape"
+    return errors
 
 
 def _name_dimensions(header: VespaHeader, options: OpenOptions, *reserved: str) -> tuple[str, ...]:

@@ -21,7 +21,6 @@ from xr_tensorfmt.core.elements import BFloat16, Element, ElementError, Plain
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.locks import cached_property
-from xr_tensorfmt.core.open_options import TextErrors
 from xr_tensorfmt.core.selection import Indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
@@ -271,7 +270,7 @@ class Window:
     offsets: Integers
     starts: Integers
 
-    def decode_labels(self, dimension: int, text_errors: TextErrors) -> list[str]:
+    def decode_labels(self, dimension: int, text_errors: str) -> list[str]:
         """Return the label of every block for a mapped dimension."""
         lengths, begins = unpack_many(self.content, self.starts)
         for _ in range(dimension):
