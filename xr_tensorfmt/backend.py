@@ -62,26 +62,20 @@ class TensorFormatBackend(BackendEntrypoint):
         Parameters
         ----------
         filename_or_obj : str, PathLike, file object, bytes, bytearray, memoryview or OpenFile
-            A path; a URL that fsspec supports, including chains such as
-            ``"simplecache::s3://..."``; an ``fsspec.OpenFile``; the content; or a seekable binary
-            file object. A file object is read from its start, its position changes, and it must
-            stay open while values are lazy.
+            A path; a URL or chain of URLs that fsspec supports; the content; or a seekable binary
+            file object, which is read from its start and must stay open while values are lazy.
         format : str, optional
             Name of the format. The default depends on the first bytes of the file, or on the
-            suffix for formats without a magic number. An unknown name raises an error that lists
-            all names.
+            suffix for formats without a magic number.
         name : str, default: "tensor"
-            Name of the variable, for formats with one unnamed tensor per file. Other files raise
-            an error.
+            Name of the variable, for formats with one unnamed tensor per file.
         dims : sequence of str, or mapping of variable name to sequence of str, optional
             Dimension names, in file order, instead of the names in the file. A key can be a
-            pattern, as in ``dims={"*.weight": ("out", "in")}``. A pattern only
-            matches variables whose number of dimensions equals the number of names.
+            pattern such as ``"*.weight"``, for variables with as many dimensions as names.
         group : str, optional
-            Open only variables whose names begin with this prefix, and remove the prefix:
-            ``"layers.0"`` opens ``"layers.0.weight"`` as ``"weight"``. The path of the group in a
-            tree, ``"/layers/0"``, works too. In a path, write a slash that is part of a name as
-            ``%2F``.
+            Open only variables whose names begin with this prefix, and remove it: ``"layers.0"``,
+            or the path ``"/layers/0"`` with ``%2F`` for a slash in a name, opens
+            ``"layers.0.weight"`` as ``"weight"``.
         separator : str, default: "."
             Separator of name parts, for `group` and trees.
         storage_options : mapping, optional
@@ -90,32 +84,21 @@ class TensorFormatBackend(BackendEntrypoint):
             The fsspec file system, or obstore store, of the path `filename_or_obj`.
         timeout : float or None, default: 60
             Seconds to wait for one attempt of a request to a store, plus 1 second per 5000
-            requested bytes. A request that times out or fails temporarily is retried before
-            `StoreTimeoutError` is raised.
-            ``storage_options={"timeout": 10}`` is equivalent. None disables the limit. Local files
-            have no limit.
+            requested bytes. Failed requests are retried. None disables the limit.
         verify_unchanged : bool, default: True
             Raise `SourceChangedError` if the size, time, inode or entity tag of the file differ
-            from when it was opened. False compares sizes only, for file systems that change the
-            others of equal bytes, and for stores that refuse conditional requests.
+            from when it was opened. False compares sizes only.
         io : {"auto", "mmap", "read"}, default: "auto"
             How to read a local file. ``"auto"`` reads values into new memory, and maps the pages of
-            dask chunks, because the next task consumes them; an array of a single chunk is copied.
-            ``persist`` keeps mapped chunks. ``"read"`` never maps, which is best for network file
-            systems. ``"mmap"`` also maps values without chunks: if a program overwrites the file,
-            they change, and if it truncates the file, as `numpy.save` does, the system may kill
-            this process.
+            dask chunks. ``"read"`` never maps, which is best for network file systems. ``"mmap"``
+            also maps values without chunks: they change if a program overwrites the file, and if it
+            truncates the file, the system may kill this process.
         chunk_bytes : int or str, default: "31MiB"
-            Limit on the size of chunks for ``chunks={}`` in bytes, such as ``"64MiB"``. A chunk of
-            a dense tensor is larger only if an element is, or if there would be more than a
-            million chunks. dask's ``array.chunk-size`` is also a limit.
+            Limit on the size of chunks for ``chunks={}``, as is dask's ``array.chunk-size``.
         mask_and_scale, decode_times, concat_characters, decode_coords, use_cftime, decode_timedelta
-            CF decoding, as in `xarray.open_dataset`. It uses the attributes that are stored in the
-            file. An attribute with a type that netCDF does not have, such as a scale factor that is
-            a text, is ignored with a warning.
+            CF decoding by the attributes of the file, as in `xarray.open_dataset`.
         drop_variables : str or iterable of str, optional
-            Variables to drop, by their names in the Dataset. Unknown names are ignored, as in
-            xarray.
+            Names of variables to drop. Unknown names are ignored.
         **format_options
             Keywords of formats, such as ``sparse``, ``verify`` and ``apply_unit``.
 
@@ -133,12 +116,6 @@ class TensorFormatBackend(BackendEntrypoint):
             A store failed although requests were retried.
         OSError, ValueError, TypeError
             The file cannot be read, or a keyword does not apply to it.
-
-        See Also
-        --------
-        xarray.open_dataset : Other keywords, such as ``chunks``.
-        xr_tensorfmt.explain : Byte ranges of a selection.
-        xr_tensorfmt.to_file : Write a file.
 
         Examples
         --------
@@ -200,13 +177,7 @@ class TensorFormatBackend(BackendEntrypoint):
         Returns
         -------
         dict of str to Dataset
-
-        Examples
-        --------
-        >>> import xarray as xr
-        >>> from xr_tensorfmt import tutorial
-        >>> list(xr.open_groups(tutorial.get_path("circle")))
-        ['/', '/hidden', '/out']
+            A Dataset per group, also of groups without variables.
         """
         from xr_tensorfmt.opening import open_groups  # noqa: PLC0415
 

@@ -35,43 +35,31 @@ def open_calculation(
 ) -> Dataset:
     """Open all cc4s tensors of a directory as one Dataset.
 
-    Dimensions of states are numbered. If there are 10 EigenEnergies, CoulombVertex with the shape
-    (NF, 10, 10) has ``State`` and ``State_2``, and Amplitudes with the shape (6, 6, 4, 4) have
-    ``State_3`` to ``State_6``.
+    Dimensions of all states are ``State``, ``State_2`` and so on. Slices have later numbers.
 
     Parameters
     ----------
     directory : str or PathLike
         A local directory.
     chunks
-        As for `xarray.open_dataset`. The values are lazy in any case.
+        As for `xarray.open_dataset`.
     **open_options
-        Other keywords of `xarray.open_dataset` for all files, such as ``apply_unit=True``, except
-        ``dims`` and ``name``.
+        Other keywords of `xarray.open_dataset` for all files, except ``dims`` and ``name``.
 
     Returns
     -------
     Dataset
-        A variable for each Tensor, called as its object, and for each component of a TensorSet,
-        such as ``CoulombIntegrals.hhpp``. The Boolean coordinate ``occupied`` along ``State``
-        is true if the energy is below ``fermiEnergy`` in the metadata of EigenEnergies. The
-        coordinates ``state`` along ``State``, ``state_2`` along ``State_2`` and so on number the
-        states. Select or sort the same states of all dimensions, such as
-        ``ds.isel(State=states, State_2=states)``.
+        A variable for each Tensor and each component of a TensorSet, such as
+        ``CoulombIntegrals.hhpp``. The Boolean coordinate ``occupied`` along ``State`` is true below
+        ``fermiEnergy``. The coordinates ``state``, ``state_2`` and so on number the states.
+        Select or sort the same states of all dimensions.
 
     Raises
     ------
     OSError
         The path is not a directory, or has no tensor, or elements have no YAML file.
     ValueError
-        Two files have the same object, two objects have different numbers of states, auxiliary
-        fields or momenta, or the directory is a URL.
-
-    Warns
-    -----
-    TensorFormatWarning
-        The units of two tensors do not fit each other. cc4s would compute wrong energies. Or a
-        YAML file that is not named after an object of cc4s has no elements, and is left out.
+        Two files have the same object or do not fit each other, or the directory is a URL.
 
     Examples
     --------
@@ -137,11 +125,7 @@ def to_calculation(
     Parameters
     ----------
     ds : Dataset
-        A calculation as `open_calculation` returns it, or a selection. The numbers of states,
-        ``state`` and ``state_2``, are not written. Variables such as
-        ``CoulombIntegrals.hhpp`` are the components of a TensorSet. Values must be in the units
-        of their files, opened without ``apply_unit=True``: VASP declares CoulombPotential in
-        another unit than its numbers have, and cc4s relies on that.
+        A calculation as `open_calculation` returns it without ``apply_unit=True``, or a selection.
     directory : str or PathLike
         A local directory, new or empty. If writing fails, the files written so far remain.
     encoding : mapping, optional
@@ -154,12 +138,6 @@ def to_calculation(
     ValueError
         Dimensions have different states, or states in another order, units do not fit each
         other, values have applied units, or as for `to_file`.
-
-    Warns
-    -----
-    TensorFormatWarning
-        The number of occupied states changes, or they are not the first states. Or the files
-        were opened one by one, so the states of the dimensions cannot be compared.
 
     Examples
     --------

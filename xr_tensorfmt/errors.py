@@ -17,15 +17,11 @@ class TensorFormatError(ValueError):
 
     Parameters
     ----------
-    path : str
-        Path or URL of the file.
-    field : str
-        The invalid field, as the format calls it.
-    actual : object
-        Value of the field.
-    expected : str
-        Description of a valid value.
-    hint : str
+    path, field
+        Path or URL of the file, and the invalid field, as the format calls it.
+    actual, expected
+        Value of the field, and description of a valid value.
+    hint
         What the user can do.
     offset : int, optional
         Offset of the field in bytes, or None if the error has no single offset.
@@ -35,9 +31,7 @@ class TensorFormatError(ValueError):
     >>> import xarray as xr
     >>> from xr_tensorfmt import TensorFormatError
     >>> try:
-    ...     xr.open_dataset(
-    ...         b"no tensor", engine="tensorfmt"
-    ...     )
+    ...     xr.open_dataset(b"no tensor", engine="tensorfmt")
     ... except TensorFormatError as error:
     ...     print(error.field, error.offset)
     ...     print(error.actual)
@@ -150,23 +144,16 @@ class SourceChangedError(TensorFormatError):
 class StoreUnavailableError(OSError):
     """A store failed although the request was retried.
 
-    `errno` and `strerror` describe the last failure. `filename` is the URL without secrets.
-
     Parameters
     ----------
-    errno : int
-        Number of the last failure, such as ``errno.EIO``.
-    strerror : str
-        The last failure, the number of attempts, their duration and a hint.
+    errno, strerror
+        The last failure, as in `OSError`.
     url : str
-        URL of the object.
+        URL of the object without secrets, the attribute ``filename``.
     span : tuple of int or None
-        Requested bytes ``(start, stop)``, or None for a request of the size and version of the
-        object.
-    attempts : int
-        Number of attempts.
-    seconds : float
-        Duration of all attempts, including the pauses.
+        Requested bytes ``(start, stop)``, or None for a request of the size.
+    attempts, seconds
+        Number of attempts, and their duration including the pauses.
     """
 
     def __init__(

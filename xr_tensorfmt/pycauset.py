@@ -24,31 +24,24 @@ __all__ = ["count_between", "interval", "interval_sizes", "links", "popcount"]
 def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) -> DataArray:
     """Count the elements that are True along dimensions, as ``da.sum(dim)`` does.
 
-    If `da` is a bit matrix or vector that has not been read yet, this counts the packed bytes of
-    the file, in bounded memory. This applies to arrays as opened, with or without ``chunks={}``. If
-    the array was opened without chunks, it may be transposed, indexed by rows, cut to a range of
-    columns, and chunked later. Other arrays of bool are summed with ``da.sum(dim)``.
+    This counts the packed bytes of the file, in bounded memory, if `da` has not been read yet.
 
     Parameters
     ----------
     da : DataArray
         Of dtype bool.
     dim : hashable or iterable of hashable, optional
-        The dimensions to count along; all of them by default. ``dim="col"`` returns one count per
-        row, and ``dim="row"`` one per column.
+        The dimensions to count along; all of them by default.
 
     Returns
     -------
     DataArray
-        Counts of dtype int64, without attributes. If `da` is a dask array, the counts are one too,
-        but in other chunks.
+        Counts of dtype int64, without attributes, in dask chunks if `da` has chunks.
 
     Raises
     ------
-    TypeError
-        `da` is not a DataArray, or not of dtype bool.
-    ValueError
-        `da` has no such dimension.
+    TypeError, ValueError
+        `da` is not a DataArray of dtype bool, or has no such dimension.
 
     Examples
     --------
@@ -83,8 +76,7 @@ def count_between(causal: DataArray) -> DataArray:
     Parameters
     ----------
     causal : DataArray
-        A square matrix of bool. If it was opened from a file, with or without chunks, each task
-        reads its blocks from the file. Other arrays are loaded.
+        A square matrix of bool. Tasks read its blocks from the file. Other arrays are loaded.
 
     Returns
     -------
@@ -149,8 +141,7 @@ def interval_sizes(causal: DataArray) -> DataArray:
     Returns
     -------
     DataArray
-        Element `n` along ``size`` is the number of pairs with `n` events between them, as int64 in
-        a dask array. Element 0 is the number of links.
+        Element `n` along ``size`` is the number of pairs with `n` events between them.
 
     Examples
     --------
@@ -167,9 +158,6 @@ def interval_sizes(causal: DataArray) -> DataArray:
 
 def interval(causal: DataArray, first: int, last: int) -> NDArray[np.int64]:
     """Return the positions of the events between two events.
-
-    Read one row and one column. ``causal[i] & causal[:, j]`` would pair all rows with all columns,
-    because the two dimensions have different names.
 
     Parameters
     ----------

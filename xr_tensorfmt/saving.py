@@ -46,38 +46,30 @@ def to_file(
 
     ``data.tensorfmt.to_file(path)`` is the method of Datasets, DataArrays and DataTrees.
 
-    Data are written to a temporary file that replaces `path` once it is complete. If an error
-    occurs before that, an existing file is unchanged.
+    A temporary file replaces `path` once it is complete; before, an old file is unchanged.
 
     Parameters
     ----------
     data : Dataset, DataArray or DataTree
-        The data: in memory, lazy, or in dask chunks, which are written in parallel. Coordinates in
-        a header and labels of blocks are loaded into memory. The data may be opened from the file
-        that is overwritten.
+        The data, which may be opened from the file that is overwritten. Coordinates in a header and
+        labels of blocks are loaded into memory.
     path : str, PathLike or OpenFile
         The file, or a URL that fsspec supports.
     format : str, optional
-        Name of the format. The default depends on the suffix of `path`. A suffix of another format
-        causes a warning.
+        Name of the format. The default depends on the suffix of `path`.
     mode : {"w", "w-", "x"}
         ``"w"`` overwrites an existing file, ``"w-"`` or ``"x"`` raises an error if it exists.
     compute : bool
-        If False, return a `dask.delayed.Delayed` that writes the file when it is computed. Values
-        in memory are copied.
+        If False, return a `dask.delayed.Delayed` that writes the file when it is computed.
     region : mapping of str to slice or list, or "auto", optional
-        Write to a part of an existing local file with the same variables, encoded as they are in
-        the file. Slices and lists are positions, and ``"auto"``, for one dimension or for all,
-        finds the labels of the data. The file is changed in place, so an error can leave the part
-        incomplete.
+        Write in place to a part of an existing local file with the same variables. Slices and lists
+        are positions, and ``"auto"``, for one dimension or for all, finds the labels of the data.
     encoding : mapping, optional
-        ``{name: {"dtype": ...}}``: the dtype of a variable in the file. Floating-point values are
-        rounded to it; integers must be representable. Without an encoding, values must be
-        representable in the dtype of the file. A name can be a pattern such as ``"layers.*"``, and
-        ``{"dtype": ...}`` applies to all variables. Both apply only to variables of the same kind,
-        such as floating-point variables for ``"bfloat16"``. Formats with attributes also support
-        the keys of CF, such as ``scale_factor`` and ``units``, as in `xarray.Dataset.to_netcdf`.
-        For a DataTree, ``{"/layers/0": {name: ...}}`` as in ``DataTree.to_zarr``.
+        ``{name: {"dtype": ...}}``: the dtype of a variable in the file, to which floating-point
+        values are rounded. A name can be a pattern such as ``"layers.*"``, and ``{"dtype": ...}``
+        applies to all variables; both only to variables of the same kind. Formats with attributes
+        also support the keys of CF, as in `xarray.Dataset.to_netcdf`. For a DataTree,
+        ``{"/layers/0": {name: ...}}`` as in ``DataTree.to_zarr``.
     drop : list of {"name", "dims", "coords", "attrs"}
         Parts to omit if the format does not support them. Otherwise they raise an error.
     separator : str
@@ -103,11 +95,6 @@ def to_file(
     OSError
         The file cannot be written: no space, no permission, no such directory.
 
-    See Also
-    --------
-    xr_tensorfmt.validate : Check a file.
-    xr_tensorfmt.cc4s.to_calculation : Write the files of a calculation.
-
     Examples
     --------
     >>> import numpy as np
@@ -115,8 +102,7 @@ def to_file(
     >>> import xr_tensorfmt
     >>> ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3))})
     >>> xr_tensorfmt.to_file(ds, "identity.tens")
-    >>> back = xr.open_dataset("identity.tens")
-    >>> back.identical(ds)
+    >>> xr.open_dataset("identity.tens").identical(ds)
     True
     """
     name = get_name(path)

@@ -1,8 +1,4 @@
-"""A test suite that every format should pass, built-in or of another package.
-
-Subclass `FormatTests` in a test module, and let pytest collect the subclass. The suite uses public
-functions only, so it also shows what users can do with files of the format.
-"""
+"""A test suite of public functions that every format should pass, also of another package."""
 
 from __future__ import annotations
 
@@ -25,34 +21,24 @@ from xr_tensorfmt.validation import validate
 
 __all__ = ["FormatTests", "WritableFormatTests"]
 
-CHUNK_BYTES = 16 << 10
-"""Chunk size of the tests, so that small examples have several chunks."""
+CHUNK_BYTES = 16 << 10  # small examples have several chunks
 
 
 class FormatTests:
     """Tests of opening, selecting, chunking, validating and transferring files of a format.
 
-    A subclass sets `format` and `file_name`, overrides `create_dataset` and, if the format cannot
-    be written, also `write`. The page "Add a format" has examples.
-
-    Attributes
-    ----------
-    format : str
-        Name of the format, as for ``format=``.
-    file_name : str
-        Name of the example file, with a suffix that the format recognises.
-    open_options : mapping
-        Keywords of `xarray.open_dataset` for the example.
-    needs_suffix : bool
-        Whether the format has no magic number, so that xarray needs ``engine=``.
-    is_single_file : bool
-        Whether one file holds everything. If False, the suite does not open the file from memory.
+    A subclass sets `format` and `file_name`, and overrides `create_dataset`, or also `write`.
     """
 
+    #: Name of the format, as for ``format=``.
     format: ClassVar[str]
+    #: Name of the example file, with a suffix that the format recognises.
     file_name: ClassVar[str]
+    #: Keywords of `xarray.open_dataset` for the example.
     open_options: ClassVar[Mapping[str, Any]] = {}
+    #: Whether the format has no magic number, so that xarray needs ``engine=``.
     needs_suffix: ClassVar[bool] = False
+    #: Whether one file holds everything, so that it opens from memory.
     is_single_file: ClassVar[bool] = True
 
     def create_dataset(self) -> xr.Dataset:

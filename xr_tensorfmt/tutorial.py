@@ -30,18 +30,13 @@ def get_path(name: str) -> Path:
     name : str
         One of
 
-        - ``"LiH"``: the Coulomb vertex of lithium hydride in a directory of cc4s, which
-          `cc4s.open_calculation` opens as a whole. It is computed with ten Gaussian functions.
-        - ``"integrals"``: Coulomb integrals of this molecule in TENS 0.9, with two virtual and two
-          occupied states (a, b, i, j), as sisi4s stores them. This package wrote the file, because
-          no program with a suitable licence writes TENS.
+        - ``"LiH"``: the Coulomb vertex of lithium hydride in a directory of cc4s.
+        - ``"integrals"``: Coulomb integrals of this molecule (a, b, i, j) in TENS 0.9.
         - ``"causal_set"``: the causal order of 64 random events as a matrix of PyCauset.
-        - ``"circle"``: the weights of a small neural network in safetensors, trained to recognise
-          points inside a circle.
+        - ``"circle"``: the weights of a network that recognises points in a circle, in safetensors.
         - ``"snapshot"``: the same weights in MAG, written by magnetron 0.2.2.
         - ``"cities"``: the positions of cities on the unit sphere as a tensor of Vespa.
-        - ``"model"``: a directory with the random weights of a small language model, in two
-          safetensors files of bfloat16 with an index.
+        - ``"model"``: a directory with random weights in two safetensors files with an index.
 
     Returns
     -------

@@ -41,27 +41,23 @@ def validate(
 ) -> list[Finding]:
     """Check a whole file and return its faults.
 
-    The file is read in pieces of a few MiB, so it may be larger than memory. Text and compressed
-    arrays are read whole, one after the other. By default, each check stops at its first finding,
-    such as the first unreadable value of a variable. Most formats have no checksum of values, so a
-    value changed to another valid value is not found.
+    The file is read in pieces of a few MiB, or whole tensors of text and compressed values. Most
+    formats have no checksum of values, so a value changed to another valid value is not found.
 
     Parameters
     ----------
     file : str, PathLike, file object, bytes, bytearray or memoryview
         The file: a path, a URL, or its content. Of a directory, all tensor files are checked.
-        Files that belong to tensors in other files, such as the log of a calculation, are valid.
     all : bool
-        Return up to 20 findings per check.
+        Return up to 20 findings per check instead of the first.
     format, storage_options, fs
         As in `TensorFormatBackend.open_dataset`.
 
     Returns
     -------
     list of Finding
-        Faults of the header, checksums, overlapping or truncated data, trailing bytes, unreadable
-        values, repeated labels and indices, and properties that the values violate. An empty list
-        if the file is valid. After 1000 findings, the last one reports that there are more.
+        Faults, or an empty list if the file is valid. After 1000 findings, the last one reports
+        that there are more.
 
     Raises
     ------

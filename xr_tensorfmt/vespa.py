@@ -51,17 +51,14 @@ def from_json(
     Parameters
     ----------
     data : dict, list, str, bytes or PathLike
-        A tensor as pyvespa and `json.loads` return it, JSON text, or a file with JSON text: cells,
-        values or blocks, also as hexadecimal digits, even of another cell type. Or a document with
-        ``fields``, such as a hit of a query. A file is a `pathlib.Path` or a URL.
+        A tensor as pyvespa and `json.loads` return it, JSON text, or a `pathlib.Path` or URL of a
+        file with JSON text. Or a document with ``fields``, such as a hit of a query.
     type : str, optional
-        The type of the field or constant, such as ``"tensor<float>(user{},x[3])"``. It is required
-        if `data` does not state the type.
+        The type, such as ``"tensor<float>(user{},x[3])"``, if `data` does not state it.
     field : str, optional
-        The field of a document, which is required, or of a mapping such as ``matchfeatures``.
+        The field of a document or of a mapping such as ``matchfeatures``.
     **keywords
-        Keywords of `xarray.open_dataset` and of this engine. `storage_options`, `fs`, `timeout` and
-        `verify_unchanged` are about the file with JSON.
+        Keywords of `xarray.open_dataset` and of this engine.
 
     Returns
     -------
@@ -83,9 +80,6 @@ def from_json(
     >>> ds = vespa.from_json(field)
     >>> ds.tensor.sel(user="bob").values
     array([3., 4.], dtype=float32)
-    >>> ds = vespa.from_json("FF00118022FE", "tensor<int8>(x[6])")
-    >>> ds.tensor.values
-    array([  -1,    0,   17, -128,   34,   -2], dtype=int8)
     """
     name, options = "<Vespa JSON>", _take_options(keywords)
     if isinstance(data, os.PathLike) or is_url(data):
@@ -115,17 +109,15 @@ def from_jsonl(
     Parameters
     ----------
     source : str, PathLike, file object or iterable
-        The path or URL of a feed, which may be compressed (``.gz``), a pattern such as
+        The path or URL of a feed, which may be compressed, a pattern such as
         ``"feeds/*.jsonl.gz"``, or a list of these; or the lines, or dicts. A feed has documents,
-        one per line or in a list, or is the response to a visit or to a query. The last put of a
-        document counts, an update changes it, and a remove takes it away.
+        one per line or in a list, or is the response to a visit or to a query.
     type : str or mapping, optional
-        As for `from_json`, or a type by field. The default is the type that the first document
-        states.
+        As for `from_json`, or a type by field.
     field : str or list of str
         The field with the tensor, or several. Documents without one are left out, with a warning.
     dim : str
-        Name of the dimension of documents, a mapped dimension in addition to those of `type`.
+        Name of the dimension of documents.
     prefix : str
         Start of all ids, which the labels leave out, such as ``"id:shop:user::"``.
     progress : bool
@@ -136,14 +128,13 @@ def from_jsonl(
     Returns
     -------
     Dataset
-        The same as from a file with the tensors of all documents. A list of fields becomes
-        variables with their names, and ``x_`` is a dimension ``x`` of another length.
+        The same as from a file with all tensors. A list of fields becomes variables.
 
     Raises
     ------
     ValueError
-        A document has a tensor of another type, or a number that the type cannot represent, no
-        document has the field, or the feed exceeds a limit.
+        A document has a tensor of another type, no document has the field, or the feed exceeds a
+        limit.
 
     Examples
     --------
@@ -180,7 +171,7 @@ def from_hex(data: str, **keywords: Any) -> Dataset:
     Parameters
     ----------
     data : str
-        Two digits per byte, with or without ``0x`` at the start. White space is ignored.
+        Two digits per byte, with or without ``0x`` at the start.
     **keywords
         As for `from_json`.
 
@@ -192,7 +183,7 @@ def from_hex(data: str, **keywords: Any) -> Dataset:
     Raises
     ------
     ValueError
-        `data` has other characters, or the bytes are not a typed binary tensor.
+        `data` is no tensor in hexadecimal digits.
 
     Examples
     --------
@@ -239,11 +230,8 @@ def to_json(
     form : {"short", "long", "hex"}
         ``"short"`` has nested lists of values, ``"long"`` has a list of cells with addresses, and
         ``"hex"`` has hexadecimal digits for dense values, which are lossless and fast to parse.
-        Constants of an application need ``"short"`` or ``"long"``.
-    encoding : mapping, optional
-        ``{name: {"dtype": ...}}``, as in `to_file`.
-    drop : list of {"coords", "attrs"}
-        Parts to omit. Otherwise they raise an error.
+    encoding, drop
+        As for `to_file`.
 
     Returns
     -------
@@ -265,8 +253,6 @@ def to_json(
     >>> vector = xr.DataArray(values, dims="x")
     >>> vespa.to_json(vector)
     {'type': 'tensor<float>(x[2])', 'values': [1.0, 2.0]}
-    >>> vespa.to_json(vector, "hex")
-    {'type': 'tensor<float>(x[2])', 'values': '3F80000040000000'}
     """
     tensor = arrange_tensor(check_input(data, "the JSON", "Vespa", encoding, drop))
     cells = tensor.encode(tensor.variable.values)
@@ -299,20 +285,17 @@ def to_jsonl(
     data : Dataset or DataArray
         The data, as for a ``.tbf`` file.
     path : str or PathLike
-        The path or URL of the feed, compressed if its suffix says so. It is replaced when all are
-        written.
+        The path or URL of the feed, compressed if its suffix says so.
     field : str or list of str
         The field with the tensor, or the names of the variables that become fields.
     dim : str
-        The dimension with the ids of documents as labels. The tensors have the other dimensions.
+        The dimension with the ids of documents as labels.
     prefix : str
-        Start of all ids, to which the labels are appended, such as ``"id:shop:user::"``.
-    form, encoding, drop
-        As for `to_json`.
+        Start of all ids, to which the labels are appended.
+    form, encoding, drop, mode, storage_options
+        As for `to_json` and `to_file`.
     operation : {"put", "update"}
         Whether Vespa replaces documents, or only assigns the field of existing ones.
-    mode, storage_options
-        As for `to_file`.
     progress : bool
         Whether to show a progress bar.
 
@@ -331,9 +314,6 @@ def to_jsonl(
     >>> values = np.float32([[1, 0], [0, 2]])
     >>> users = xr.DataArray(values, {"user": ["ann", "bob"]}, dims=("user", "x"))
     >>> vespa.to_jsonl(users, "feed.jsonl", field="vector", dim="user", prefix="id:users::")
-    >>> ds = vespa.from_jsonl("feed.jsonl", field="vector", dim="user")
-    >>> ds.user.values.tolist()
-    ['id:users::ann', 'id:users::bob']
     """
     if operation not in get_args(Operation):
         raise ValueError(f"operation={operation!r} is neither 'put' nor 'update'")

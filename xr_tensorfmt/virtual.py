@@ -59,18 +59,14 @@ class TensorFormatParser:
     """A VirtualiZarr parser for the files of all formats.
 
     Dense tensors of numbers, bools and times become arrays that refer to the bytes of the file.
-    Coordinates in the header are loaded.
 
     Parameters
     ----------
-    group : str, optional
-        Only the variables of a group, as in `TensorFormatBackend.open_dataset`.
     skip_variables : iterable of str, optional
         Variables to drop, such as variables that cannot be virtual.
     chunk_bytes : int or str
-        Approximate size of chunks in bytes, such as ``"8MiB"``. Chunks have equal sizes, so the
-        length of a chunk is a divisor of the length of an axis.
-    separator, format, name, dims, verify
+        Approximate size of chunks, which divide the axes.
+    group, separator, format, name, dims, verify
         As in `TensorFormatBackend.open_dataset`.
 
     Examples

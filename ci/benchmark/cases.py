@@ -272,8 +272,8 @@ def build_model(count: int) -> tuple[dict[str, np.ndarray], xr.Dataset]:
 
 
 def run_command(*arguments: str) -> str:
-    """Run the command in this process, and return the JSON that it prints."""
-    return CliRunner().invoke(main, [*arguments, "--json"]).stdout
+    """Run the command in this process, and return what it prints."""
+    return CliRunner().invoke(main, arguments).stdout
 
 
 @MODELS("compare two files of {count} tensors", 4000, power=0.5)
@@ -287,7 +287,7 @@ def diff(folder: Path, count: int) -> Built:
         return all(np.array_equal(first[key], second[key]) for key in first)
 
     return {
-        OURS: (partial(run_command, "diff", *paths), lambda text: json.loads(text)["equal"]),
+        OURS: (partial(run_command, "diff", *paths), lambda text: " 0 different" in text),
         "safetensors": compare,
     }, lambda: True
 

@@ -91,21 +91,6 @@ def test_json_of_explain_has_every_range_and_request() -> None:
     assert (read["variable"], read["shape"]) == ("tensor", [2, 3])
 
 
-# Terminals
-
-
-def test_headings_are_bold_unless_no_color_is_set(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    write_vertex()
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    styled = run("info", "vertex.bin", color=True)
-    assert "\x1b[1mVariables:\x1b[0m\n" in styled.stdout
-    monkeypatch.setenv("NO_COLOR", "1")
-    plain = run("info", "vertex.bin", color=True)
-    assert plain.stdout == run_ok("info", "vertex.bin")
-
-
 # Directories
 
 
@@ -145,6 +130,16 @@ def test_a_directory_with_a_model_is_one_dataset() -> None:
     assert "4 equal" in run_ok("diff", "model", save())
 
 
+def test_sizes_are_of_all_files_and_subdirectories_are_named() -> None:
+    os.makedirs("models/model")
+    save("models/model/model.safetensors.index.json", make_dataset())
+    save("models/a.mag")
+    result = run("info", "models")
+    assert result.stderr == "Warning: models/model is a directory, and is left out\n"
+    (document,) = json.loads(run_ok("info", "--json", "models/model"))
+    assert document["size"] == sum(file.stat().st_size for file in Path("models/model").iterdir())
+
+
 def test_a_directory_without_tensor_files_is_an_error() -> None:
     os.mkdir("empty")
     for command in ("info", "validate", "explain"):
@@ -162,11 +157,7 @@ def test_files_with_the_same_name_are_compared() -> None:
     assert result.exit_code == 1
     assert "n: 19 of 20 values differ" in result.stdout
     assert "b.npy: only in models\nvertex.bin: only in other/\n" in result.stdout
-    document = json.loads(run("diff", "--json", first, "other").stdout)
-    assert not document["equal"]
-    assert (document["only_first"], document["only_second"]) == (["b.npy"], ["vertex.bin"])
-    equal = {file["first"]: file["equal"] for file in document["files"]}
-    assert equal == {"models/a.mag": False, "models/c.yaml": True, "models/vertex.tens": True}
+    assert "models/c.yaml and other/c.yaml: variables: 1 equal, 0 different" in result.stdout
 
 
 # Standard input and output

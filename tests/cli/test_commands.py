@@ -143,7 +143,6 @@ def test_info_describes_every_container(name: str) -> None:
         assert item["dtype"] == ds[key].dtype.name
         assert item["chunk"] == list(ds[key].shape)
         assert item["chunks"] == 1
-        assert item["on_page"] == (item["offset"] % 4096 == 0)
         assert item["attrs"] == ds[key].attrs
         assert not item["encoding"].keys() & {"format", "version", "dtype"}  # listed elsewhere
     output = run_ok("info", path)
@@ -160,7 +159,7 @@ def test_info_shows_storage_and_offsets() -> None:
     output = run_ok("info", "a.mag")
     assert "MAG snapshot 300" in output
     assert re.search(r"w +float32 \(bfloat16\) +4 B +\(2\) +at byte 4096, on a", output)
-    assert re.search(r"t +float32 +76.3 MiB +\(5000, 4000\) .* on a page +3 chunks of ", output)
+    assert re.search(r"t +float32 +76.3 MiB +\(5000, 4000\) .* +3 chunks of ", output)
     assert "long: xxx" in output
     assert max(map(len, output.splitlines())) < 200
 
@@ -586,10 +585,7 @@ def test_drop_options_accumulate() -> None:
     assert load_any("b.tens").tensor.dims == ("a",)
 
 
-def test_help_and_errors_list_options_of_formats() -> None:
-    text = " ".join(run_ok("convert", "--help").split())
-    assert "tens: version=1.0|0.9 1.0 is the version of the specification." in text
-    assert "safetensors: max_shard_bytes=VALUE Limit on the data of a file" in text
+def test_errors_list_options_of_formats() -> None:
     save()
     message = run_failing("convert", "a.mag", "b.tens", "-o", "versoin=1")
     assert "'versoin' (did you mean 'version'?) is not an --option of TENS files" in message

@@ -85,24 +85,6 @@ def test_rounding_is_difference_of_dtypes_and_of_values() -> None:
     assert "3 equal, 1 different" in output
 
 
-def test_json_has_the_same_differences() -> None:
-    ds = make_dataset()
-    save("a.mag", ds)
-    save("b.mag", ds.assign(w=ds.w.where(ds.w < 0.9)).drop_vars("n"))
-    actual = json.loads(run_for_different("a.mag", "b.mag", "--json"))
-    count = int((ds.w >= 0.9).sum())
-    assert actual["only_first"] == ["n"]
-    assert not actual["equal"]
-    assert actual["first"] == "a.mag"
-    assert actual["equal_variables"] == 2
-    assert list(actual["variables"]) == ["w"]
-    info = actual["variables"]["w"]
-    assert info["different_values"] == count
-    assert info["largest"] == info["values"][1] == "nan"
-    assert info["values"][0] == float(ds.w.values[tuple(info["index"])])
-    assert json.loads(run_ok("diff", "a.mag", "a.mag", "--json"))["equal"]
-
-
 def test_tolerances_are_those_of_isclose_and_allow_other_dtypes() -> None:
     ds = make_dataset()
     save("a.mag", ds)
@@ -113,8 +95,6 @@ def test_tolerances_are_those_of_isclose_and_allow_other_dtypes() -> None:
     save("b.mag", other)
     output = run_for_different("a.mag", "b.mag", "--atol", "0.2")
     assert "w: 2 of 600 values differ beyond the tolerance, by up to nan" in output
-    output = run_for_different("a.mag", "b.mag", "--atol", "0.2", "--json")
-    assert json.loads(output)["atol"] == 0.2
     other.w[5, 6] = ds.w[5, 6]
     save("b.mag", other)
     output = run_for_different("a.mag", "b.mag", "--atol", "0.2")
@@ -191,33 +171,11 @@ def test_largest_difference_of_values(case: str) -> None:
     assert actual["values"][0] == np.array(first)[actual["index"]]
 
 
-@pytest.mark.parametrize("dtype", ["f8", "f4", "c16"])
-def test_integers_and_floats_are_compared_exactly(dtype: str) -> None:
-    for integer in (np.array([2**53 + 1]), np.array([2**63 + 1], "u8"), np.array([-(2**62) - 1])):
-        rounded = integer.astype(dtype)
-        for pair in ((integer, rounded), (rounded, integer)):
-            difference = compare_values(*pair)
-            assert difference["largest"] == abs(int(integer[0]) - int(rounded.real[0]))
-        assert not compare_values(rounded.real.astype(integer.dtype), rounded)
-    limit = np.array([2**63 - 1])
-    assert compare_values(limit, limit.astype(dtype))
-    assert compare_values(np.array([3, 4]), np.array([3, np.nan], dtype))
-    assert not compare_values(np.array([3, 4]), np.array([3, 4], dtype))
-
-
-def test_rounded_integer_is_difference_between_files() -> None:
-    save("a.tens", xr.Dataset({"tensor": ("a", [1, 2**53 + 1])}))
-    save("b.tens", xr.Dataset({"tensor": ("a", [1.0, 2.0**53])}))
-    assert "1 of 2 values differ, by up to 1" in run_for_different("a.tens", "b.tens")
-
-
 def test_difference_larger_than_float64_is_infinite() -> None:
     for name, value in (("a", 1.7e308), ("b", -1.7e308)):
         save(f"{name}.tens", xr.Dataset({"tensor": ("x", [0.0, value])}))
     output = run_for_different("a.tens", "b.tens")
     assert "1 of 2 values differ, by up to inf, 1.7e+308 and -1.7e+308 at [1]" in output
-    document = json.loads(run_for_different("a.tens", "b.tens", "--json"))
-    assert document["variables"]["tensor"]["largest"] == "inf"
 
 
 def test_large_variables_are_compared_in_blocks_that_cover_them() -> None:
@@ -230,9 +188,9 @@ def test_large_variables_are_compared_in_blocks_that_cover_them() -> None:
     assert (seen == 1).all()
     assert len(keys) == 4
     values[1, 1], values[2999, 4999] = 1.0, 2.0
-    actual = compare(one, xr.Dataset({"a": (("x", "y"), values)}))["variables"]["a"]
-    info = actual["different_values"], actual["largest"], actual["index"]
-    assert info == (2, 2.0, [2999, 4999])
+    actual, _ = compare(one, xr.Dataset({"a": (("x", "y"), values)}))
+    expected = "a: 2 of 15000000 values differ, by up to 2, 0.0 and 2.0 at [2999, 4999]"
+    assert actual == expected
 
 
 def make_table(labels: str, values: list[float]) -> xr.Dataset:
@@ -244,14 +202,12 @@ def make_table(labels: str, values: list[float]) -> xr.Dataset:
 
 def test_labels_are_added_removed_and_changed() -> None:
     first, second = make_table("abc", [1, 2, 3]), make_table("cbd", [3, 5, 7])
-    actual = compare(first, second)
-    assert actual["labels"] == {
-        "doc": {"only_first": ["a"], "only_second": ["d"], "changed": ["b"], "reordered": False}
-    }
-    assert actual["variables"]["v"]["different_values"] == 2
-    assert compare(first, make_table("cab", [3, 1, 2]))["labels"]["doc"]["reordered"]
-    assert not compare(first, make_table("cab", [3, 1, 2]))["equal"]
-    assert compare(first, first)["equal"]
+    *labels, values, _ = compare(first, second)
+    assert labels == ["doc: 'a' only in A", "doc: 'd' only in B", "doc: 'b' changed"]
+    assert values.startswith("v: 2 of 4 values differ")
+    reordered, _ = compare(first, make_table("cab", [3, 1, 2]))
+    assert reordered == "doc: the labels have another order"
+    assert len(compare(first, first)) == 1
 
 
 @pytest.mark.parametrize("name", ["a.tbf", "a.nc", "a.zarr"])
@@ -276,10 +232,10 @@ def test_tensors_of_one_shape_are_compared_and_described_one_by_one() -> None:
     other = ds.copy(deep=True)[names[::-1]]  # another order
     other["w1"][2], other["w4"][:] = 7.5, np.nan
     save("b.safetensors", other.assign(scale=2.0))
-    document = json.loads(run_for_different("a.safetensors", "b.safetensors", "--json"))
-    found = {name: (x["different_values"], x["index"]) for name, x in document["variables"].items()}
-    assert found == {"w1": (1, [2]), "w4": (4, [0])}
-    assert document["equal_variables"] == 4
+    output = run_for_different("a.safetensors", "b.safetensors")
+    assert "w1: 1 of 4 values differ, by up to 1.5, 6.0 and 7.5 at [2]\n" in output
+    assert "w4: 4 of 4 values differ, by up to nan, 16.0 and 'nan' at [0]\n" in output
+    assert "4 equal, 2 different, 1 in only one file" in output
     (described,) = json.loads(run_ok("info", "--json", "--stats", "b.safetensors"))
     stats = {name: variable["stats"] for name, variable in described["variables"].items()}
     assert stats["w0"] == {"min": 0, "max": 3, "mean": 1.5, "nan": 0, "zeros": 1}

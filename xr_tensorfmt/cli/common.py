@@ -8,7 +8,7 @@ import shutil
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from tempfile import TemporaryFile
@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import click
 
-from xr_tensorfmt.core.open_options import SHARED_OPTIONS, Option
+from xr_tensorfmt.core.open_options import SHARED_OPTIONS
 from xr_tensorfmt.errors import TensorFormatWarning, redact
 from xr_tensorfmt.formats import recognition, registry
 from xr_tensorfmt.sources import find_matches, is_url
@@ -50,15 +50,6 @@ def format_option(*flags: str, names: Collection[str], help: str) -> Callable[[F
     """Create an option for the name of a format."""
     choice, text = click.Choice(names), f"{help} ({', '.join(names)})"
     return click.option(*flags, type=choice, metavar="FORMAT", help=text)
-
-
-def describe_options(options: Mapping[str, Option]) -> Iterator[tuple[str, str]]:
-    """Yield the name with the allowed values, and the description, of every option of a format."""
-    for name, option in options.items():
-        if name in SHARED_OPTIONS:  # has a flag, or applies to all variables
-            continue
-        values = "|".join(option.choices) or "VALUE"
-        yield f"{name}={values}", option.description
 
 
 def parse_key_value(pair: str) -> tuple[str, str]:
@@ -161,7 +152,14 @@ def list_files(path: str, storage_options: KeyValues) -> list[str]:
     is_directory = path.endswith("/") if is_url(path) else os.path.isdir(path)
     if not is_directory or get_store_format(path):
         return []
-    return recognition.list_files(path, get_storage_options(path, storage_options), None)
+    files = recognition.list_files(path, get_storage_options(path, storage_options), None)
+    if files != [path] and not is_url(path):
+        for name in sorted(name for name in os.listdir(path) if not name.startswith(".")):
+            if os.path.isdir(subdirectory := os.path.join(path, name)):
+                print_message(
+                    f"Warning: {to_one_line(subdirectory)} is a directory, and is left out"
+                )
+    return files
 
 
 def get_display_name(file: str) -> str:
@@ -198,24 +196,18 @@ def to_one_line(message: str) -> str:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines with escaped control characters, and headings in bold on a terminal."""
+    """Print lines with escaped control characters."""
     for line in lines:
-        is_heading = line.endswith(":") and not line.startswith(" ")
-        _print(escape_unprintable(line), bold=is_heading)
+        click.echo(escape_unprintable(line))
 
 
-def print_message(message: str, **style: Any) -> None:
+def print_message(message: str) -> None:
     """Print a message on stderr: in one line, or wrapped between words on a terminal."""
     if sys.stderr.isatty():
         columns = shutil.get_terminal_size().columns
         options: Any = {"break_long_words": False, "break_on_hyphens": False}
         message = textwrap.fill(message, columns, subsequent_indent="  ", **options)
-    _print(message, err=True, **style)
-
-
-def _print(line: str, *, err: bool = False, **style: Any) -> None:
-    """Print a line with a style, unless the output is no terminal or NO_COLOR is set."""
-    click.secho(line, err=err, color=False if os.environ.get("NO_COLOR") else None, **style)
+    click.echo(message, err=True)
 
 
 def print_json(document: Any) -> None:
@@ -262,19 +254,7 @@ def errors_in_one_line(file: str, origin: str = "") -> Iterator[None]:
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    print_message(f"Warning: {to_one_line(str(message))}", fg="yellow")
-
-
-def show_progress(files: Sequence[str], *, quiet: bool) -> Iterator[str]:
-    """Yield files, and show one bar for several files if stderr is a terminal."""
-    if quiet or len(files) == 1:
-        yield from files
-        return
-    from tqdm import tqdm  # noqa: PLC0415  # --help does not need it
-
-    for file in tqdm(files, unit=" files", disable=None):
-        with tqdm.external_write_mode():  # lines do not overwrite the bar
-            yield file
+    print_message(f"Warning: {to_one_line(str(message))}")
 
 
 def print_summary(count: int, failed: int) -> None:

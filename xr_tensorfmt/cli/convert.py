@@ -43,25 +43,7 @@ def _parse_dtype(value: str) -> tuple[str | None, str]:
     return key or None, dtype
 
 
-class _Convert(click.Command):
-    """A command whose help lists the options of all formats."""
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options of formats, and the examples."""
-        for flag, attribute in (("--option", "write_options"), ("--open-option", "open_options")):
-            rows = [
-                (f"{file_format.name}: {row}", description)
-                for file_format in registry.load_formats()
-                for row, description in common.describe_options(getattr(file_format, attribute))
-            ]
-            if rows:
-                with formatter.section(f"Options of formats, for {flag}"):
-                    formatter.write_dl(rows)
-        super().format_epilog(ctx, formatter)
-
-
 @click.command(
-    cls=_Convert,
     epilog=common.format_examples(
         "convert model.mag model.zarr",
         "convert vertex.bin vertex.mag --dtype float32",
@@ -109,8 +91,7 @@ class _Convert(click.Command):
     metavar="KEY=VALUE",
     multiple=True,
     type=common.parse_key_json,
-    help="An option of the format of OUT, such as version=0.9; see below. Values may be JSON. "
-    "Repeatable.",
+    help="An option of the format of OUT, such as version=0.9. Values may be JSON. Repeatable.",
 )
 @click.option(
     "--open-option",
@@ -118,8 +99,7 @@ class _Convert(click.Command):
     metavar="KEY=VALUE",
     multiple=True,
     type=common.parse_key_json,
-    help="An option of the format of IN, such as text_errors=surrogateescape; see below. "
-    "Values may be JSON. Repeatable.",
+    help="An option of the format of IN, such as text_errors=surrogateescape. Repeatable.",
 )
 @click.option(
     "--tree",
@@ -143,11 +123,11 @@ def convert(sources: tuple[str, ...], target: str, **options: Any) -> None:
     if target == common.STANDARD_STREAM:
         _convert_to_stdout(sources, **options)
         return
-    failed, quiet = 0, options.pop("quiet")
+    failed = 0
     targets = _find_targets(sources, target, options["to"], storage_options)
-    for source, path in zip(common.show_progress(sources, quiet=quiet), targets, strict=True):
+    for source, path in zip(sources, targets, strict=True):
         try:
-            _convert_file(source, path, quiet=quiet or len(sources) > 1, **options)
+            _convert_file(source, path, **options)
         except click.ClickException as error:
             failed += 1
             error.show()
@@ -243,8 +223,9 @@ def _convert_file(
             name = os.path.basename(common.to_one_line(target).rstrip("/"))
             writing: dict[str, Any] = {"encoding": encoding, "drop": drop, "overwrite": overwrite}
             writing["storage_options"] = common.get_storage_options(target, storage_options)
-            # Without a terminal, None disables the bar.
-            with TqdmCallback(desc=name, unit=" tasks", disable=True if quiet else None):
+            # Without a terminal, None disables the bar. A conversion may compute several times.
+            disable = True if quiet else None
+            with TqdmCallback(desc=name, unit=" tasks", disable=disable, leave=False):
                 if to not in common.STORES:
                     _write_tensors(data, target, to, options, **writing)
                 elif options:
@@ -326,7 +307,8 @@ def _write_tensors(
     options, writer = dict(pairs), registry.find_format(to)
     for key in options.keys() - writer.write_options.keys():
         known = ", ".join(
-            f"{row}: {text}" for row, text in common.describe_options(writer.write_options)
+            f"{name}={'|'.join(option.choices) or 'VALUE'}: {option.description}"
+            for name, option in writer.write_options.items()
         )
         hint = did_you_mean(key, writer.write_options)
         raise ValueError(

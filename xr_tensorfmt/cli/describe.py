@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import cache
 from itertools import chain
 from math import isfinite, prod
-from operator import add
 from typing import Any, BinaryIO
 
 import click
@@ -19,7 +18,7 @@ import xr_tensorfmt
 from xr_tensorfmt.cli import common, stores
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Array, get_stored_name
-from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, PAGE, count_chunks, format_size
+from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, count_chunks, format_size
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
@@ -103,7 +102,7 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
     encodings = chain([container.encoding], (tensor.encoding for tensor in container.tensors))
     encoding: Any = next((e["tensorfmt"] for e in encodings if "tensorfmt" in e), {})
     directory = source.name[: source.name.rfind("/") + 1]
-    siblings = dict.fromkeys(end.source.name for end in container.ends if end.source is not source)
+    siblings = {end.source.name: end.source for end in container.ends if end.source is not source}
     variables, coordinates = (
         _describe_tensors(tensors, in_this_file=not siblings)
         for tensors in (container.tensors, container.coordinates)
@@ -111,7 +110,7 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
     described = (variables | coordinates).values()
     dims, shapes = ([variable[key] for variable in described] for key in ("dims", "shape"))
     return {
-        "size": source.size,
+        "size": source.size + sum(sibling.size for sibling in siblings.values()),
         "format": format,
         "version": to_plain(encoding.get("version")),
         "container": encoding.get("container"),
@@ -153,7 +152,6 @@ def _describe_tensors(tensors: Iterable[Tensor], *, in_this_file: bool) -> dict[
             "chunk": chunk,
             "chunks": count_chunks(layout.shape, chunk),
             "offset": offset,
-            "on_page": None if offset is None else offset % PAGE == 0,
             "attrs": to_plain(tensor.attrs),
             "encoding": {
                 key: to_plain(value) for key, value in encoding.items() if key not in _DESCRIBED
@@ -239,7 +237,7 @@ def _format_cells(name: str, variable: Mapping[str, Any]) -> tuple[str, ...]:
         dtype + (f" ({stored})" if stored != dtype else ""),
         format_size(variable["size"]),
         f"({', '.join(sizes)})",
-        f"{offset}{', on a page' if variable['on_page'] else ''}",
+        offset,
         f"{variable['chunks']} chunks of {chunk}" if variable["chunks"] > 1 and offset else "",
     )
 
@@ -257,13 +255,18 @@ def compute_statistics(variable: xr.Variable) -> dict[str, Any] | None:
     """
     if not is_numeric(variable.dtype):
         return None
-    summary: tuple[Any, ...] = (None, None, 0.0, 0, 0)
-    for key in stores.iterate_blocks(variable):
-        summary = _merge(summary, _summarize(variable[key].values))
-    low, high, total, nan, zeros = summary
-    count = variable.size - nan
-    mean = total / count if count else np.nan if variable.size else None
-    statistics = {"min": low, "max": high, "mean": mean, "nan": nan, "zeros": zeros}
+    if not variable.size:
+        return {"min": None, "max": None, "mean": None, "nan": 0, "zeros": 0}
+    blocks = [_summarize(variable[key].values) for key in stores.iterate_blocks(variable)]
+    lows, highs, totals, nans, zeros = zip(*blocks, strict=True)
+    count = variable.size - sum(nans)
+    statistics = {
+        "min": np.fmin.reduce(lows),
+        "max": np.fmax.reduce(highs),
+        "mean": sum(totals) / count if count else np.nan,
+        "nan": sum(nans),
+        "zeros": sum(zeros),
+    }
     return {name: to_plain(number) for name, number in statistics.items()}
 
 
@@ -275,16 +278,7 @@ def _summarize(values: Array) -> tuple[Any, ...]:
     ordered = np.abs(values) if is_complex else values
     dtype = np.complex128 if is_complex else np.float64
     total = values.sum(dtype=dtype, where=~is_nan if nan else True)
-    bounds = (bound.reduce(ordered, axis=None).item() for bound in (np.fmin, np.fmax))
-    return (*bounds, total.item(), nan, zeros)
-
-
-def _merge(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the summary of the values of both. NaN is a bound only if all values are NaN."""
-    if first[0] is None:
-        return second
-    bounds = np.fmin(first[0], second[0]).item(), np.fmax(first[1], second[1]).item()
-    return (*bounds, *map(add, first[2:], second[2:]))
+    return np.fmin.reduce(ordered, None), np.fmax.reduce(ordered, None), total.item(), nan, zeros
 
 
 @click.command(
@@ -295,7 +289,7 @@ def _merge(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, ...]:
 @common.files_argument
 @click.option("--strict", is_flag=True, help="Exit with 1 also for warnings.")
 @click.option("--all", "show_all", is_flag=True, help="Up to 20 findings per check.")
-@click.option("--quiet", "-q", is_flag=True, help="Print only files with findings, and no bar.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only files with findings.")
 @common.json_option
 @common.add_source_options
 def validate(
@@ -324,9 +318,8 @@ def validate(
         findings = document.get("findings", ())
         return "error" in document or any(strict or x.severity == "error" for x in findings)
 
-    expanded = list(common.expand_paths(files, storage_options))
-    shown = common.show_progress(expanded, quiet=quiet or as_json)
-    documents = common.describe_files(shown, describe, lines, as_json=as_json)
+    expanded = common.expand_paths(files, storage_options)
+    documents = common.describe_files(expanded, describe, lines, as_json=as_json)
     failed = sum(map(has_failed, documents))
     if len(documents) > 1 and not as_json:
         common.print_summary(len(documents), failed)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from math import hypot, prod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from math import hypot
 from operator import add
 from typing import Any
 
@@ -45,115 +45,108 @@ _MAX_COMPARED_BYTES = 1 << 20
     default=0.0,
     help="Absolute tolerance, which is added to the relative tolerance.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @common.add_group_options
 @common.add_source_options
 @common.verify_option
-def diff(first: str, second: str, as_json: bool, **options: Any) -> None:
+def diff(first: str, second: str, rtol: float, atol: float, **options: Any) -> None:
     """Compare the variables of two files.
 
     Names, dtypes, shapes and all values are compared, but neither dimension names nor attributes.
     The formats may differ, including zarr and netCDF. In two directories, files with the same name
     are compared. The exit code is 0 for equal files, 1 for differences, 2 for an error.
     """
+    pairs, unmatched = [(first, second)], []
+    is_equal = True
     try:
-        inputs = [common.list_files(path, options["storage_options"]) for path in (first, second)]
+        inputs = [common.list_files(path, options["storage_options"]) for path in pairs[0]]
         if all(inputs) and inputs != [[first], [second]]:
-            document = _compare_directories(first, second, *inputs, **options)
-        else:
-            document = _compare_files(first, second, **options)
+            one, other = ({os.path.basename(file): file for file in files} for files in inputs)
+            pairs = [(one[name], other[name]) for name in one if name in other]
+            unmatched = _find_unmatched(one, other, (first, second))
+        for files in pairs:
+            with common.errors_in_one_line(*files):
+                lines = compare(*_open_both(files, **options), rtol, atol, files)
+            common.print_lines(lines)
+            is_equal &= len(lines) == 1  # the summary
     except click.ClickException as error:
         error.show()
         raise SystemExit(2) from error
-    if as_json:
-        common.print_json(document)
-    else:
-        for part in document.get("files", [document]):
-            common.print_lines(_format_lines(part))
-        unmatched = _list_unmatched(document) if "files" in document else ()
-        common.print_lines(f"{name}: only in {path}" for name, path in unmatched)
-    raise SystemExit(int(not document["equal"]))
+    common.print_lines(common.to_one_line(f"{name}: only in {path}") for name, path in unmatched)
+    raise SystemExit(int(bool(unmatched) or not is_equal))
 
 
-def _compare_directories(
-    first: str, second: str, first_files: Iterable[str], second_files: Iterable[str], **options: Any
-) -> dict[str, Any]:
-    firsts, seconds = (
-        {os.path.basename(file): file for file in files} for files in (first_files, second_files)
-    )
-    compared = [_compare_files(firsts[x], seconds[x], **options) for x in firsts if x in seconds]
-    return {
-        "first": common.to_one_line(first),
-        "second": common.to_one_line(second),
-        "equal": firsts.keys() == seconds.keys() and all(part["equal"] for part in compared),
-        **_find_unmatched(firsts, seconds),
-        "files": compared,
-    }
-
-
-def _find_unmatched(first: Collection[Any], second: Collection[Any]) -> dict[str, list[Any]]:
-    known, others = set(second), set(first)
-    return {
-        "only_first": [describe.to_plain(name) for name in first if name not in known],
-        "only_second": [describe.to_plain(name) for name in second if name not in others],
-    }
-
-
-def _compare_files(
-    first: str, second: str, *, rtol: float, atol: float, **options: Any
-) -> dict[str, Any]:
+def _open_both(files: Iterable[str], **options: Any) -> list[xr.Dataset]:
     # Stores contain decoded values, or attributes by which xarray decodes them.
-    formats = [options["format"] or common.get_store_format(file) for file in (first, second)]
-    stored: dict[str, Any] = (
-        {} if any(name in common.STORES for name in formats) else stores.STORED_VALUES
-    )
-    opened: list[xr.Dataset] = []
-    for file in (first, second):
+    formats = {options["format"] or common.get_store_format(file) for file in files}
+    stored = {} if formats & set(common.STORES) else stores.STORED_VALUES
+    opened = []
+    for file in files:
         with common.errors_in_one_line(file):
             data = stores.open_input(file, file, cache=False, **stored, **options)
             opened.append(flatten_tree(file, data, options["separator"], ["attrs"]))
-    with common.errors_in_one_line(first, second):
-        names = {"first": common.to_one_line(first), "second": common.to_one_line(second)}
-        return {**names, "rtol": rtol, "atol": atol, **compare(opened[0], opened[1], rtol, atol)}
+    return opened
+
+
+def _find_unmatched(
+    first: Collection[Any], second: Collection[Any], files: Sequence[str]
+) -> list[tuple[Any, str]]:
+    """Return what only one of two files or directories has, with its path."""
+    known, others = set(second), set(first)
+    unmatched = [(name, files[0]) for name in first if name not in known]
+    return unmatched + [(name, files[1]) for name in second if name not in others]
 
 
 def compare(
-    first: xr.Dataset, second: xr.Dataset, rtol: float = 0, atol: float = 0
-) -> dict[str, Any]:
-    """Compare all variables block by block, and return a document for JSON."""
+    first: xr.Dataset,
+    second: xr.Dataset,
+    rtol: float = 0,
+    atol: float = 0,
+    files: Sequence[str] = ("A", "B"),
+) -> list[str]:
+    """Compare all variables block by block. Return a line per difference, and a summary."""
     if len(first.data_vars) == len(second.data_vars) == 1:
         (name,), (other,) = first.data_vars, second.data_vars
         if name not in second.variables and name not in second.dims:
             second = second.rename_vars({other: name})  # some formats store no name
+    files = [shorten(common.to_one_line(file)) for file in files]
+    unmatched = _find_unmatched(first.variables, second.variables, files)
     labels = _find_labels(first, second)
-    unmatched = {dim: _find_unmatched(*pair) for dim, pair in labels.items()}
     for dim, (one, other) in labels.items():
         if not one.equals(other):
             shared = one.intersection(other, sort=False)
             first = first.isel({dim: one.get_indexer(shared)})
             second = second.isel({dim: other.get_indexer(shared)})
-    different: dict[str, Any] = {}
+    different: dict[Any, list[str]] = {}
     changed: dict[Any, set[int]] = {dim: set() for dim in labels}
-    for name, variable in first.variables.items():
-        if name in second.variables:
-            difference = _compare_variables(variable, second.variables[name], rtol, atol, changed)
-            different |= {str(name): difference} if difference else {}
-    found = {}
-    for dim, (one, other) in labels.items():
-        shared = one.intersection(other, sort=False)
-        found[str(dim)] = unmatched[dim] | {
-            "changed": describe.to_plain(shared[sorted(changed[dim])].tolist()),
-            "reordered": not one.equals(other) and len(one) == len(other) == len(shared),
-        }
-    names = _find_unmatched(first.variables, second.variables)
-    differs = different or any(map(any, (part.values() for part in (names, *found.values()))))
-    return {
-        "equal": not differs,
-        **names,
-        "variables": different,
-        "labels": {dim: part for dim, part in found.items() if any(part.values())},
-        "equal_variables": len(set(first.variables) & set(second.variables)) - len(different),
-    }
+    names = [name for name in first.variables if name in second.variables]
+    for name in names:
+        pair = first.variables[name], second.variables[name]
+        if sentences := _compare_variables(*pair, rtol, atol, changed):
+            different[name] = sentences
+    counted = f"{len(names) - len(different)} equal, {len(different)} different"
+    return [
+        *(f"{shorten(name)}: only in {file}" for name, file in unmatched),
+        *(
+            f"{shorten(dim)}: {sentence}"
+            for dim, pair in labels.items()
+            for sentence in _compare_labels(*pair, sorted(changed[dim]), files)
+        ),
+        *(f"{shorten(name)}: {line}" for name, lines in different.items() for line in lines),
+        f"{' and '.join(files)}: variables: {counted}, {len(unmatched)} in only one file",
+    ]
+
+
+def _compare_labels(
+    first: pd.Index[Any], second: pd.Index[Any], changed: list[int], files: Sequence[str]
+) -> Iterator[str]:
+    for label, file in _find_unmatched(first, second, files):
+        yield f"{shorten(repr(describe.to_plain(label)))} only in {file}"
+    shared = first.intersection(second, sort=False)
+    if changed:
+        listed = repr(describe.to_plain(shared[changed].tolist()))[1:-1]
+        yield f"{shorten(listed, 60)} changed"
+    if not first.equals(second) and len(first) == len(second) == len(shared):
+        yield "the labels have another order"
 
 
 def _find_labels(
@@ -181,14 +174,15 @@ def _compare_variables(
     rtol: float,
     atol: float,
     changed: Mapping[Any, set[int]],
-) -> dict[str, Any]:
+) -> list[str]:
     """Describe the differences of two variables, and add positions of changed labels."""
     dtypes = [_get_stored_dtype(variable) for variable in (first, second)]
-    found = {"dtypes": dtypes, "shapes": [first.shape, second.shape], "different_values": None}
+    pairs = {"dtypes": dtypes, "shapes": [first.shape, second.shape]}
+    found = [
+        f"the {key} are {one} and {other}" for key, (one, other) in pairs.items() if one != other
+    ]
     if first.shape != second.shape:
         return found
-    # With a tolerance, dtypes may differ, as in `xarray.testing.assert_allclose`.
-    is_other = dtypes[0] != dtypes[1] and not (rtol or atol)
     count, largest = 0, {"largest": -1.0}
     for key in stores.iterate_blocks(first):
         one, other = first[key].values, second[key].values
@@ -203,9 +197,16 @@ def _compare_variables(
             same = np.moveaxis(_are_close(one, other, rtol, atol), axis, 0)
             rows = np.flatnonzero(~same.reshape(len(same), -1).all(axis=1))
             changed[first.dims[axis]].update((rows + start[axis]).tolist())
-    if not (count or is_other):
-        return {}
-    return found | (describe.to_plain(largest) if count else {}) | {"different_values": count}
+    if not count:  # with a tolerance, dtypes may differ, as in `xarray.testing.assert_allclose`
+        return [] if rtol or atol else found
+    verb = "differ beyond the tolerance" if rtol or atol else "differ"
+    return [*found, f"{count} of {first.size} values {verb}, {_describe_largest(**largest)}"]
+
+
+def _describe_largest(largest: float | None, values: Any, index: list[int], **_: Any) -> str:
+    distance = "" if largest is None else f"by up to {float(largest):.6g}, "
+    pair = " and ".join(shorten(repr(value), 40) for value in describe.to_plain(values))
+    return f"{distance}{pair}{f' at {index}' if index else ''}"
 
 
 def _get_stored_dtype(variable: xr.Variable) -> str:
@@ -220,55 +221,9 @@ def _rank(difference: Mapping[str, Any]) -> Any:
     return np.inf if distance is None or distance != distance else distance
 
 
-def _format_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line per difference of two files, and a summary."""
-    verb = "differ beyond the tolerance" if document["rtol"] or document["atol"] else "differ"
-    unmatched = list(_list_unmatched(document))
-    for name, file in unmatched:
-        yield f"{shorten(name)}: only in {file}"
-    for dim, labels in document["labels"].items():
-        for label, file in _list_unmatched(labels, document):
-            yield f"{shorten(dim)}: {shorten(repr(label))} only in {file}"
-        if labels["changed"]:
-            yield f"{shorten(dim)}: {shorten(repr(labels['changed'])[1:-1], 60)} changed"
-        if labels["reordered"]:
-            yield f"{shorten(dim)}: the labels have another order"
-    for name, difference in document["variables"].items():
-        for sentence in _describe_difference(difference, verb):
-            yield f"{shorten(name)}: {sentence}"
-    yield (
-        f"{shorten(document['first'])} and {shorten(document['second'])}: variables: "
-        f"{document['equal_variables']} equal, {len(document['variables'])} different, "
-        f"{len(unmatched)} in only one file"
-    )
-
-
-def _list_unmatched(
-    document: Mapping[str, Any], files: Mapping[str, Any] | None = None
-) -> Iterator[tuple[Any, str]]:
-    """Yield what only one file or directory has, with its path."""
-    for key in ("first", "second"):
-        for name in document[f"only_{key}"]:
-            yield name, (files or document)[key]
-
-
-def _describe_difference(difference: Mapping[str, Any], verb: str) -> Iterator[str]:
-    for attribute in ("dtypes", "shapes"):
-        one, other = difference[attribute]
-        if one != other:
-            yield f"the {attribute} are {one} and {other}"
-    if difference["different_values"]:
-        total = prod(difference["shapes"][0])
-        largest = difference["largest"]
-        distance = "" if largest is None else f"by up to {float(largest):.6g}, "
-        pair = " and ".join(shorten(repr(value), 40) for value in difference["values"])
-        index = f" at {difference['index']}" if difference["index"] else ""
-        yield f"{difference['different_values']} of {total} values {verb}, {distance}{pair}{index}"
-
-
 def _are_close(first: Array, second: Array, rtol: float, atol: float) -> Array:
     """Compare elements within tolerances. NaN equals NaN."""
-    same: Array = _are_equal(first, second) | np.asarray((first != first) & (second != second))
+    same: Array = np.asarray((first == second) | ((first != first) & (second != second)))
     if (rtol or atol) and is_numeric(first.dtype) and is_numeric(second.dtype):
         wide = np.result_type(first, second, np.float64)
         same |= np.isclose(first.astype(wide), second.astype(wide), rtol, atol)
@@ -303,29 +258,9 @@ def compare_values(first: Array, second: Array, rtol: float = 0, atol: float = 0
     }
 
 
-def _are_equal(first: Array, second: Array) -> Array:
-    """Compare elements exactly, although numpy rounds integers to compare them with floats."""
-    same = np.asarray(first == second)
-    for integers, others in ((first, second), (second, first)):
-        if integers.dtype.kind in "iu" and others.dtype.kind in "fc":
-            limit = 2.0 ** np.iinfo(integers.dtype).max.bit_length()
-            same &= others.real < limit
-            same &= np.where(same, others.real, 0).astype(integers.dtype) == integers
-    return same
-
-
 def _find_distance(first: Any, second: Any) -> int | float:
     """Return the distance of two numbers. It is exact for integers, and infinite on overflow."""
-    difference = _to_exact(first) - _to_exact(second)
+    difference = first.item() - second.item()
     if isinstance(difference, int):
         return abs(difference)
     return hypot(difference.real, difference.imag)
-
-
-def _to_exact(value: Any) -> Any:
-    """Convert a number of numpy to an int of Python if its value is an integer of 64 bits."""
-    number = value.item()
-    if isinstance(number, complex) and not number.imag:
-        number = number.real
-    is_exact = isinstance(number, float) and number.is_integer() and abs(number) < 2**64
-    return int(number) if is_exact else number
