@@ -388,7 +388,7 @@ def test_interrupted_command_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> 
     for module, name, arguments in (
         ("describe", "open_header", ["info", path]),
         ("describe", "find_faults", ["validate", path]),
-        ("convert", "open_input", ["convert", path, "b.npy"]),
+        ("stores", "open_input", ["convert", path, "b.npy"]),
     ):
         monkeypatch.setattr(sys.modules[f"xr_tensorfmt.cli.{module}"], name, interrupt)
         result = run(*arguments)
