@@ -60,12 +60,13 @@ def diff(first: str, second: str, rtol: float, atol: float, **options: Any) -> N
     try:
         inputs = [common.list_files(path, options["storage_options"]) for path in pairs[0]]
         if all(inputs) and inputs != [[first], [second]]:
-            one, other = ({os.path.basename(file): file for file in files} for files in inputs)
-            pairs = [(one[name], other[name]) for name in one if name in other]
-            unmatched = _find_unmatched(one, other, (first, second))
+            by_name = [{os.path.basename(file): file for file in files} for files in inputs]
+            pairs = [(path, by_name[1][x]) for x, path in by_name[0].items() if x in by_name[1]]
+            unmatched = _find_unmatched(by_name[0], by_name[1], (first, second))
         for files in pairs:
             with common.errors_in_one_line(*files):
-                lines = compare(*_open_both(files, **options), rtol, atol, files)
+                one, other = _open_both(files, **options)
+                lines = compare(one, other, rtol, atol, files)
             common.print_lines(lines)
             is_equal &= len(lines) == 1  # the summary
     except click.ClickException as error:
@@ -177,13 +178,10 @@ def _compare_variables(
 ) -> list[str]:
     """Describe the differences of two variables, and add positions of changed labels."""
     dtypes = [_get_stored_dtype(variable) for variable in (first, second)]
-    pairs = {"dtypes": dtypes, "shapes": [first.shape, second.shape]}
-    found = [
-        f"the {key} are {one} and {other}" for key, (one, other) in pairs.items() if one != other
-    ]
+    found = [f"the dtypes are {dtypes[0]} and {dtypes[1]}"] if dtypes[0] != dtypes[1] else []
     if first.shape != second.shape:
-        return found
-    count, largest = 0, {"largest": -1.0}
+        return [*found, f"the shapes are {first.shape} and {second.shape}"]
+    count, largest = 0, dict[str, Any](largest=-1.0)
     for key in stores.iterate_blocks(first):
         one, other = first[key].values, second[key].values
         difference = compare_values(one, other, rtol, atol)
