@@ -13,7 +13,6 @@ import pytest
 import xarray as xr
 
 import xr_tensorfmt
-import xr_tensorfmt.core.findings
 from tests import magfiles as mf
 from tests import pycausetfiles as pf
 from tests import tensfiles as tf
@@ -81,7 +80,7 @@ def test_file_is_named_by_its_path(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     path.write_bytes(mf.make_document({"w": mf.put(np.ones(1, "f4"))}) + b"!")
     (finding,) = validate(path)
-    assert finding == Finding(str(path), 4100, "the end of the data", finding.message)
+    assert (finding.path, finding.offset) == (str(path), 4100)
     assert str(finding).startswith(
         "error at byte 4100: the end of the data: 1 more bytes, expected"
     )
@@ -127,16 +126,17 @@ class Raw(Format):
     magics = (b"RAW!",)
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
-        layout = Dense((3,), Plain(np.dtype("u1")), 4)
+        layout, path = Dense((3,), Plain(np.dtype("u1")), 4), reader.source.name
         findings = (
-            Finding(reader.source.name, 4, "the first byte", "as the reader sees it", "warning"),
-            Finding(reader.source.name, 5, "the second byte", "of the reader alone", "warning"),
+            Finding(path, "the first byte", "as the reader sees it", offset=4, severity="warning"),
+            Finding(path, "the second byte", "of the reader alone", offset=5, severity="warning"),
         )
         return Container((Tensor("tensor", ("x",), layout),), findings=findings)
 
     def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
-        yield Finding(reader.source.name, 4, "the first byte", "as the check sees it")
-        yield Finding(reader.source.name, 4, "the magic number", "of the check alone")
+        path = reader.source.name
+        yield Finding(path, "the first byte", "as the check sees it", offset=4)
+        yield Finding(path, "the magic number", "of the check alone", offset=4)
 
 
 @pytest.fixture
@@ -474,7 +474,7 @@ def test_labels_that_are_not_utf_8() -> None:
     assert found.field == "label 0 of block 1"
     with pytest.raises(TensorFormatError) as caught:
         xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
-    assert xr_tensorfmt.core.findings.finding_from_error(caught.value) == found
+    assert caught.value.to_finding() == found
 
 
 def test_bytes_after_tensor() -> None:

@@ -24,7 +24,6 @@ if typing.TYPE_CHECKING:
     from xr_tensorfmt import vespa as vespa
     from xr_tensorfmt import virtual as virtual
     from xr_tensorfmt.backend import TensorFormatBackend
-    from xr_tensorfmt.core.findings import Finding
     from xr_tensorfmt.datasets.explanation import Explanation
     from xr_tensorfmt.saving import to_file
     from xr_tensorfmt.validation import validate
@@ -49,7 +48,7 @@ __version__ = "0.1.0"
 # Imported at first use, because xarray imports this package when it lists its engines.
 _LAZY = {
     "TensorFormatBackend": "backend",
-    "Finding": "core.findings",
+    "Finding": "errors",
     "Explanation": "datasets.explanation",
     "to_file": "saving",
     "validate": "validation",

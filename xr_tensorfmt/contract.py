@@ -10,10 +10,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.container import Container, End, Tensor
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.file_format import Format
-from xr_tensorfmt.core.findings import End
 from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.layout import (
     Dense,
@@ -48,15 +47,15 @@ __all__ = [
 
 _MODULES = {
     "core.extents": "Extents contiguous_chunk",
-    "core.elements": "Boolean Element ElementError build_elements",
+    "core.elements": "Boolean Element build_elements",
     "core.embedded_metadata": "embed_tensor",
     "core.file_format": "CONTRACT_VERSION Match",
-    "core.findings": "Finding",
     "core.header": "Fields check_size read_json",
     "core.layout": ("Gathered InMemory Part UnrepresentableValueError put_at transpose_layout"),
     "core.open_options": "OpenOptions name_dims share_options",
     "core.selection": "Selection",
     "core.source": "Source",
+    "errors": "Finding",
     "writing.checked_input": "CheckedInput",
     "writing.encoding": "Conversion",
     "writing.file_plan": "FilePlan Piece PlannedVariable SiblingFile",

@@ -5,15 +5,82 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any
+from operator import attrgetter
+from typing import Any, Literal, NoReturn
+
+Severity = Literal["error", "warning"]
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True)
+class Finding:
+    """A fault of a file.
+
+    `xr_tensorfmt.validate` returns findings, and a `TensorFormatError` wraps one. Opening a file
+    warns of a finding if the file can still be read. ``str(finding)`` is one line without the path.
+
+    Parameters
+    ----------
+    path : str
+        The file with the fault: the opened file or a sibling.
+    field : str
+        The invalid field, as the format calls it. Empty if the whole file is meant.
+    actual : object
+        Value of the field, or a description of the fault if `expected` is empty.
+    expected : str
+        Description of a valid value.
+    hint : str
+        What the user can do.
+    offset : int or None
+        Offset of the fault in bytes, or None if it has no single offset.
+    severity : {"error", "warning"}
+        A warning is a violation of the format that leaves the values certain.
+
+    Examples
+    --------
+    >>> from xr_tensorfmt import Finding
+    >>> print(Finding("a.mag", "the data offset", 4095, "a multiple of 4096", offset=28))
+    error at byte 28: the data offset: 4095, expected a multiple of 4096
+    """
+
+    path: str
+    field: str
+    actual: Any
+    expected: str = ""
+    hint: str = ""
+    offset: int | None = None
+    severity: Severity = "error"
+
+    @property
+    def message(self) -> str:
+        """The actual and the expected value, and what to do."""
+        actual = str(self.actual)
+        if self.expected:
+            actual = f"{shorten(actual)}, expected {shorten(self.expected)}"
+        return f"{actual}; {self.hint}" if self.hint else actual
+
+    def __str__(self) -> str:
+        """Return one line without the path."""
+        field = f"{shorten(self.field)}: " if self.field else ""
+        return f"{self.severity}{self._at_byte}: {field}{self.message}"
+
+    @property
+    def sentence(self) -> str:
+        """Text of a warning: path, field, offset and message."""
+        field = f"{shorten(self.field)}{self._at_byte}".strip()
+        return f"{self.path}: {field}: {self.message}" if field else f"{self.path}: {self.message}"
+
+    @property
+    def _at_byte(self) -> str:
+        return "" if self.offset is None else f" at byte {self.offset}"
+
+
 class TensorFormatError(ValueError):
     """A file is corrupt, truncated, or has another format than it claims.
+
+    ``str(error)`` is one sentence. The parameters are attributes of the error, too.
 
     Parameters
     ----------
@@ -39,24 +106,32 @@ class TensorFormatError(ValueError):
     b'no tenso', the file is text
     """
 
-    path: str
-    field: str
-    actual: Any
-    expected: str
-    hint: str
-    offset: int | None = None
+    def __init__(
+        self,
+        path: str,
+        field: str,
+        actual: object,
+        expected: str,
+        hint: str,
+        offset: int | None = None,
+    ) -> None:
+        super().__init__(path, field, actual, expected, hint, offset)
+        self._finding = Finding(path, field, actual, expected, hint, offset)
+
+    path = property(attrgetter("_finding.path"))
+    field = property(attrgetter("_finding.field"))
+    actual = property(attrgetter("_finding.actual"))
+    expected = property(attrgetter("_finding.expected"))
+    hint = property(attrgetter("_finding.hint"))
+    offset = property(attrgetter("_finding.offset"))
 
     def __str__(self) -> str:
         """Return one sentence: path, field, offset, actual and expected value, and hint."""
-        position = "" if self.offset is None else f" at byte {self.offset}"
-        return (
-            f"{self.path}: {shorten(self.field)}{position}: {shorten(self.actual)}, "
-            f"expected {shorten(self.expected)}; {self.hint}."
-        )
+        return f"{self._finding.sentence}."
 
-    def __reduce__(self) -> tuple[type[TensorFormatError], tuple[Any, ...]]:
-        """Pickle the fields. Exceptions pickle ``args``, which a dataclass does not set."""
-        return type(self), tuple(getattr(self, field.name) for field in fields(self))
+    def to_finding(self, severity: Severity = "error") -> Finding:
+        """Return the finding, with text in place of the actual value."""
+        return replace(self._finding, actual=shorten(self.actual), severity=severity)
 
 
 def shorten(value: object, length: int = 200) -> str:
@@ -139,6 +214,10 @@ SAME_BYTES = "with verify_unchanged=False if its bytes are the same as before"
 
 class SourceChangedError(TensorFormatError):
     """The file was changed or replaced after it was opened."""
+
+    def to_finding(self, severity: Severity = "error") -> NoReturn:
+        """Raise the error, because findings would be about different contents."""
+        raise self
 
 
 class StoreUnavailableError(OSError):

@@ -6,15 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.core.findings import (
-    MAX_FINDINGS_PER_CHECK,
-    Finding,
-    check_values,
-    finding_from_error,
-    report_errors,
-)
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats.recognition import (
     choose_format,
     find_parts,
@@ -26,6 +19,9 @@ from xr_tensorfmt.sources import get_path
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
+
+MAX_FINDINGS_PER_CHECK = 20
+"""Limit on the findings of each kind if all findings are requested."""
 
 MAX_FINDINGS = 1000
 """Limit on the findings per file."""
@@ -85,7 +81,7 @@ def validate(
     findings = list(islice(_find_faults(reader, format, limit), MAX_FINDINGS + 1))
     if len(findings) > MAX_FINDINGS:
         message = f"more than {MAX_FINDINGS} findings; only the first are listed"
-        findings[MAX_FINDINGS:] = [Finding(reader.source.name, None, "", message, "warning")]
+        findings[MAX_FINDINGS:] = [Finding(reader.source.name, "", message, severity="warning")]
     return findings
 
 
@@ -96,14 +92,18 @@ def _find_faults(reader: HeaderReader, format: str | None, limit: int) -> Iterat
     except TensorFormatError as error:
         name = reader.source.file_name
         if format is not None or not find_parts([name], lambda _: reader).get(name):
-            yield finding_from_error(error)
+            yield error.to_finding()
         return
-    checks = report_errors(lambda: file_format.check(reader, container, limit))
-    checked = list(islice(checks, MAX_FINDINGS + 1))
+    checked: list[Finding] = []
+    try:
+        checked.extend(islice(file_format.check(reader, container, limit), MAX_FINDINGS + 1))
+    except TensorFormatError as error:
+        checked.append(error.to_finding())
     # If the reader and the check report the same field, keep the finding of the check.
     fields = {(finding.path, finding.field, finding.offset) for finding in checked}
     for finding in container.findings:
         if (finding.path, finding.field, finding.offset) not in fields:
             yield finding
     yield from checked
-    yield from check_values(reader.source, (*container.tensors, *container.coordinates), limit)
+    for tensor in (*container.tensors, *container.coordinates):
+        yield from tensor.validate(reader.source, limit)

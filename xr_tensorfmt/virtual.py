@@ -50,10 +50,6 @@ __all__ = ["TensorFormatParser", "parser"]
 _MAX_ITEMSIZE = {"i": 8, "u": 8, "f": 8, "c": 16, "m": 8, "M": 8}
 
 
-class NotVirtualError(ValueError):
-    """Zarr cannot represent a tensor. The message contains the reason."""
-
-
 @dataclass(frozen=True)
 class TensorFormatParser:
     """A VirtualiZarr parser for the files of all formats.
@@ -113,12 +109,12 @@ class TensorFormatParser:
 
 
 def _find_file(tensor: Tensor, source: RemoteFile) -> RemoteFile:
-    """Return the file with the values. Raise NotVirtualError if there is none."""
+    """Return the file with the values. Raise NotImplementedError if there is none."""
     if "/" in tensor.name or tensor.name in ("", ".", "..", "zarr.json"):
-        raise NotVirtualError("its name is invalid in Zarr")
+        raise NotImplementedError("its name is invalid in Zarr")
     file = tensor.source or source
     if not isinstance(file, RemoteFile):
-        raise NotVirtualError("its values are not in the file, but computed from it")
+        raise NotImplementedError("its values are not in the file, but computed from it")
     return file
 
 
@@ -142,7 +138,7 @@ def _build_store(
                 in_memory[tensor.name] = _load_variable(source, tensor)
             else:
                 arrays[tensor.name] = _build_manifest_array(tensor, file.location.url, target)
-        except NotVirtualError as reason:
+        except NotImplementedError as reason:
             refused[tensor.name] = str(reason)
     if refused:
         reasons = "; ".join(f"{name!r}, because {reason}" for name, reason in refused.items())
@@ -161,7 +157,7 @@ def _load_variable(source: Source, tensor: Tensor) -> Variable:
     # Zarr specifies no data type for numpy's fixed-length str.
     values = values.astype(object) if values.dtype.kind == "U" else values
     if values.dtype == object and "_FillValue" in tensor.attrs:
-        raise NotVirtualError("it has str values and an attribute '_FillValue', unlike in Zarr")
+        raise NotImplementedError("it has str values and an attribute '_FillValue', unlike in Zarr")
     return Variable(tensor.dims, values, _convert_attrs(tensor.attrs))
 
 
@@ -169,7 +165,7 @@ def _build_attrs(source: Source, container: Container, names: Collection[str]) -
     """Return the attributes of a group, including xarray's list of coordinates."""
     try:
         attrs = _convert_attrs(container.attrs)
-    except NotVirtualError as reason:
+    except NotImplementedError as reason:
         raise ValueError(f"{source.name}: the file cannot be virtual: {reason}") from None
     tensors = [tensor for tensor in container.coordinates if tensor.name in names]
     coordinates = [tensor.name for tensor in tensors if tensor.dims != (tensor.name,)]
@@ -236,12 +232,14 @@ def _build_manifest_array(tensor: Tensor, url: str, target: int) -> ManifestArra
     if isinstance(layout, Transposed):
         dense, axes = layout.inner, layout.axes
     if not isinstance(dense, Dense):
-        raise NotVirtualError(f"its layout {type(dense).__name__} is not a single array")
+        raise NotImplementedError(f"its layout {type(dense).__name__} is not a single array")
     dtype, more = _choose_data_type(dense.element)
     if more.keys() & attrs.keys():
-        raise NotVirtualError("it has an attribute 'dtype', which xarray reserves for bools")
+        raise NotImplementedError("it has an attribute 'dtype', which xarray reserves for bools")
     if "_FillValue" in attrs:
-        raise NotVirtualError("it has an attribute '_FillValue', whose form depends on the store")
+        raise NotImplementedError(
+            "it has an attribute '_FillValue', whose form depends on the store"
+        )
     chunk = _choose_chunk(dense, dtype, target)
     grid = tuple(length // part for length, part in zip(dense.lengths, chunk, strict=True))
     nbytes = dtype.itemsize * prod(chunk)
@@ -276,7 +274,7 @@ def _choose_chunk(dense: Dense, dtype: np.dtype[Any], target: int) -> tuple[int,
     """Choose a chunk of about `target` bytes that divides the array, in file order."""
     chunk = find_dividing_chunk(dense.lengths, dtype.itemsize, target)
     if chunk is None:
-        raise NotVirtualError(
+        raise NotImplementedError(
             f"Zarr needs equal chunks, but its lengths in file order {dense.lengths} have no "
             f"divisors for chunks of about {target} bytes; "
             f"chunk_bytes={dense.stop - dense.offset} makes it a single chunk"
@@ -292,7 +290,7 @@ def _choose_data_type(element: Element) -> tuple[np.dtype[Any], dict[str, str]]:
     stored = element.stored
     if isinstance(element, Plain) and stored.itemsize <= _MAX_ITEMSIZE.get(stored.kind, 0):
         return stored, {}
-    raise NotVirtualError(f"Zarr has no specified data type for {element.name}")
+    raise NotImplementedError(f"Zarr has no specified data type for {element.name}")
 
 
 def _convert_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -300,7 +298,7 @@ def _convert_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return json.loads(json.dumps(dict(attrs), default=_to_list))  # type: ignore[no-any-return]
     except (TypeError, ValueError, RecursionError) as error:
-        raise NotVirtualError(f"Zarr does not support an attribute: {error}") from None
+        raise NotImplementedError(f"Zarr does not support an attribute: {error}") from None
 
 
 def _to_list(value: Any) -> Any:

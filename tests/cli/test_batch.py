@@ -63,7 +63,7 @@ def test_json_of_validate_has_every_field_of_every_finding() -> None:
     assert bad == {
         "path": "bad.mag",
         "findings": [
-            {name: getattr(finding, name) for name in finding.__match_args__}
+            {name: getattr(finding, name) for name in (*finding.__match_args__, "message")}
             for finding in findings
         ],
     }

@@ -5,7 +5,6 @@ import pickle
 import pytest
 
 from xr_tensorfmt import SourceChangedError, TensorFormatError
-from xr_tensorfmt.core.elements import ElementError
 from xr_tensorfmt.errors import find_stack_level
 
 
@@ -20,11 +19,22 @@ def test_errors_are_one_sentence_and_pickle(kind) -> None:
     assert isinstance(copy, ValueError)
 
 
-def test_error_about_an_element_pickles_with_keywords() -> None:
-    error = ElementError(3, "'x'", "UTF-8", hint="correct it", field="label 1", offset=7)
-    copy = pickle.loads(pickle.dumps(error))
-    assert vars(copy) == vars(error)
-    assert str(copy.in_file("/a", 7)) == str(error.in_file("/a", 7))
+def test_finding_of_an_error_has_the_same_message() -> None:
+    error = TensorFormatError(
+        "/a.bin", "the shape", [1, "x" * 300], "integers", "fetch it again", 7
+    )
+    finding = error.to_finding("warning")
+    assert f"{finding.sentence}." == str(error)
+    assert (finding.offset, finding.severity) == (7, "warning")
+    assert len({finding, error.to_finding("warning")}) == 1
+    assert error.actual == [1, "x" * 300]
+
+
+def test_findings_about_a_changed_file_raise() -> None:
+    error = SourceChangedError("/a.bin", "the file", "9 bytes", "8 bytes", "open it again")
+    with pytest.raises(SourceChangedError) as caught:
+        error.to_finding()
+    assert caught.value is error
 
 
 def test_error_without_offset_omits_it() -> None:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, TypeVar
 import click
 
 from xr_tensorfmt.core.open_options import SHARED_OPTIONS
-from xr_tensorfmt.errors import TensorFormatWarning, redact
+from xr_tensorfmt.errors import Finding, TensorFormatWarning, redact
 from xr_tensorfmt.formats import recognition, registry
 from xr_tensorfmt.sources import find_matches, is_url
 
@@ -212,8 +212,12 @@ def print_message(message: str) -> None:
 
 def print_json(document: Any) -> None:
     """Print a document with findings as JSON, in one line: indenting takes ten times as long."""
-    text = json.dumps(document, default=asdict, check_circular=False)
+    text = json.dumps(document, default=_finding_to_dict, check_circular=False)
     click.echo(text.replace("\x7f", "\\u007f"))  # the only control character that JSON keeps
+
+
+def _finding_to_dict(finding: Finding) -> dict[str, Any]:
+    return {**asdict(finding), "message": finding.message}
 
 
 class FileError(click.ClickException):

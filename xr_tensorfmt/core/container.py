@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
 
 EMBEDDED_KEY = "xr_tensorfmt"
 """Key of the embedded metadata in formats with a dictionary of metadata."""
@@ -41,6 +41,31 @@ class Tensor(NamedTuple):
     attrs: Mapping[str, Any] = MappingProxyType({})
     encoding: Mapping[str, Any] = MappingProxyType({})
     source: Source | None = None
+
+    def validate(self, source: Source, limit: int) -> Iterator[Finding]:
+        """Read the values. Yield up to `limit` findings for each of the `stored_parts`."""
+        for layout in self.layout.stored_parts:
+            for finding in islice(layout.validate(self.source or source), limit):
+                yield replace(finding, field=f"{finding.field} of {shorten(repr(self.name))}")
+
+
+class End(NamedTuple):
+    """The byte after the contents of a file. A trailing byte is a fault after `last_part`."""
+
+    source: Source
+    stop: int
+    last_part: str
+
+    def check(self) -> None:
+        """Raise TensorFormatError if bytes follow."""
+        if (extra := self.source.size - self.stop) > 0:
+            field, actual = f"the end of {self.last_part}", f"{extra} more bytes"
+            hint = (
+                "the header is corrupt or bytes were appended: compare the size with the original "
+                "(verify=False or --no-verify ignores trailing bytes)"
+            )
+            expected = "the end of the file"
+            raise TensorFormatError(self.source.name, field, actual, expected, hint, self.stop)
 
 
 @dataclass(frozen=True)

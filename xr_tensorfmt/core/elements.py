@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.core.locks import cached_property
-from xr_tensorfmt.errors import TensorFormatError
 
 Array = NDArray[Any]
 
@@ -106,28 +105,6 @@ class Element(ABC):
     def has_nan(self) -> bool:
         """Whether NaN is a value."""
         return self.dtype.kind in "fc"
-
-
-@dataclass(eq=False)
-class ElementError(ValueError):
-    """An element has no value. The reader adds the path, and the offset unless it is known."""
-
-    position: int
-    actual: Any
-    expected: str
-    hint: str
-    field: str = "the element"
-    offset: int | None = None
-
-    def __post_init__(self) -> None:
-        """Keep all arguments, so that the error pickles if some were keywords."""
-        self.args = tuple(vars(self).values())
-
-    def in_file(self, path: str, offset: int | None) -> TensorFormatError:
-        """Return the error about the file, with the offset of the element."""
-        return TensorFormatError(
-            path, self.field, self.actual, self.expected, self.hint, offset=offset
-        )
 
 
 @dataclass(frozen=True)

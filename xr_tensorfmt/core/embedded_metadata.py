@@ -14,11 +14,10 @@ import numpy as np
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import parse_json
 from xr_tensorfmt.core.layout import InMemory
 from xr_tensorfmt.core.open_options import Names, OpenOptions, find_names, name_dims
-from xr_tensorfmt.errors import shorten
+from xr_tensorfmt.errors import Finding, shorten
 
 if TYPE_CHECKING:
     from xarray import Variable
@@ -102,7 +101,7 @@ def apply_embedded_metadata(path: str, container: Container, options: OpenOption
             "the names, dims, attributes and coordinates that xr_tensorfmt embedded do not fit "
             f"the file and are ignored ({shorten(f'{type(error).__name__}: {error}')})"
         )
-        finding = Finding(path, None, "the embedded metadata", message, "warning")
+        finding = Finding(path, "the embedded metadata", message, severity="warning")
         return replace(container, embedded=None, findings=(*container.findings, finding))
     return applied if options.dims is None else _rename_dims(applied, options.dims)
 

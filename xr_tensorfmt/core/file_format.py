@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions, Option
+from xr_tensorfmt.errors import Finding
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput

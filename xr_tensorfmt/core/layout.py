@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Array, Element, ElementError
+from xr_tensorfmt.core.elements import Array, Boolean, Element, Plain
 from xr_tensorfmt.core.extents import Bytes, Extents, contiguous_chunk
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.reading import AnyPlan, Fetch, Plan, Step
 from xr_tensorfmt.core.selection import MAX_RUNS, Selection, compute_row_major_strides
 from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.errors import Finding, TensorFormatError
 
 EncodedBatch = tuple[Extents, Bytes]
 """Byte ranges of a file and their concatenated bytes."""
 
 BATCH_BYTES = 1 << 20
 """Bytes to encode at a time, to stay within a processor cache."""
+
+CHECKED_BYTES = 16 << 20
+"""Bytes to check at a time."""
 
 WHOLE = 0
 """The write unit of an axis that can only be written as a whole."""
@@ -76,7 +80,9 @@ class Layout:
 
     def plan_batch(self, source: Source, batch: Selection) -> Fetch:
         """Plan the read of a selection at once."""
-        return Fetch(source, self.locate(batch), partial(_decode, self, source, batch))
+        return Fetch(
+            source, self.locate(batch), lambda packed, out: self.decode(packed, batch, out)
+        )
 
     def locate(self, selection: Selection) -> Extents:
         """Return the byte ranges to read for a selection, which must not be empty."""
@@ -113,6 +119,15 @@ class Layout:
         """Return the shape of contiguous chunks of up to `target` bytes, or of one longer row."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
+    def validate(self, source: Source) -> Iterator[Finding]:
+        """Yield a finding for every part of the values that cannot be read."""
+        everything = Selection.everything(self.shape)
+        for part in everything.divide(CHECKED_BYTES // self.dtype.itemsize):
+            try:
+                self.plan(source, part).read()
+            except TensorFormatError as error:
+                yield error.to_finding()
+
     @property
     def stored_parts(self) -> Sequence[Layout]:
         """The layouts that `validate` must read: none if `Format.check` reads all values."""
@@ -148,25 +163,6 @@ class Layout:
     def write_units(self) -> tuple[int, ...]:
         """Elements per axis of whole bytes, or `WHOLE`. A region starts and stops at multiples."""
         return (1,) * len(self.shape)
-
-
-def _decode(
-    layout: Layout, source: Source, batch: Selection, packed: Bytes, out: Array | None
-) -> Array:
-    """Decode bytes. Raise TensorFormatError with the offset of an element without a value."""
-    try:
-        return layout.decode(packed, batch, out)
-    except ElementError as error:
-        offset = error.offset
-        if offset is None:
-            offset = find_offset(layout, batch.full_index(error.position))
-        raise error.in_file(source.name, offset) from None
-
-
-def find_offset(layout: Layout, index: Sequence[int]) -> int | None:
-    """Return the offset of an element, or None if it is not stored."""
-    extents = layout.locate(Selection(layout.shape, tuple(range(i, i + 1) for i in index)))
-    return extents.bounds[0] if len(extents) else None
 
 
 def _plan_empty(source: Source, selection: Selection, dtype: np.dtype[Any]) -> Fetch:
@@ -277,6 +273,22 @@ class Dense(Layout):
             return max(1, limit * size // selection.span)
         most = MAX_RUNS * size // count
         return most if self.element.is_native else min(most, limit)
+
+    def validate(self, source: Source) -> Iterator[Finding]:
+        """Yield a finding for every part that cannot be read, or has invalid bools."""
+        if not isinstance(self.element, Boolean):
+            yield from super().validate(source)
+            return
+        stored = replace(self, element=Plain(np.dtype(np.uint8)))
+        for part in Selection.everything(self.shape).divide(CHECKED_BYTES):
+            wrong = stored.plan(source, part).read() > 1
+            if wrong.any():
+                index = part.full_index(int(np.argmax(wrong)))
+                first = Selection(self.shape, tuple(range(i, i + 1) for i in index))
+                offset, _ = self.locate(first).bounds
+                actual = f"{np.count_nonzero(wrong)} bytes are neither 0 nor 1 and are read as True"
+                hint = "rewrite the file if True is correct"
+                yield Finding(source.name, "the values", actual, "", hint, offset, "warning")
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return chunks of whole rows."""
@@ -532,6 +544,13 @@ class WholeLayout(Layout):
     def check(self, source: Source) -> None:
         """Raise TensorFormatError if a value cannot be read. Keep no values."""
         self.parse(source, self._read_pieces(source))
+
+    def validate(self, source: Source) -> Iterator[Finding]:
+        """Yield the finding about the first value that cannot be read."""
+        try:
+            self.check(source)
+        except TensorFormatError as error:
+            yield error.to_finding()
 
     @abstractmethod
     def pick(self, source: Source, content: Any, selection: Selection) -> Array:

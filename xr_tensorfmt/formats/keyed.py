@@ -11,12 +11,11 @@ from typing import Any, TypeGuard, TypeVar
 
 from xr_tensorfmt.core.container import EMBEDDED_KEY, Container, Tensor
 from xr_tensorfmt.core.elements import Element
-from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Fields, check_size
 from xr_tensorfmt.core.layout import Layout, Transposed
 from xr_tensorfmt.core.open_options import Names, OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
 
 Shapes = dict[tuple[str, int], tuple[tuple[int, ...], int]]
 """Results of `parse_shape` by ``repr(shape)`` and element: a model has few. `True` is not `1`."""
@@ -62,10 +61,10 @@ def _check_keys(path: str, keys: Iterable[str]) -> None:
 
 
 def build_error(
-    document: Fields, field: str, key: str, actual: object, expected: str
+    document: Fields, field: str, key: str, actual: object, expected: str, hint: str = ""
 ) -> TensorFormatError:
     """Create an error about a tensor of a JSON document."""
-    return document.error(f"{field} of {key!r}", shorten(repr(actual)), expected)
+    return document.error(f"{field} of {key!r}", shorten(repr(actual)), expected, hint)
 
 
 def build_key_error(path: str, actual: str) -> TensorFormatError:

@@ -11,7 +11,6 @@ from typing import Any
 
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.file_format import Format, Match
-from xr_tensorfmt.core.findings import finding_from_error
 from xr_tensorfmt.core.header import UNFINISHED_MARK, HeaderReader
 from xr_tensorfmt.core.open_options import (
     DEFAULT_TIMEOUT,
@@ -304,11 +303,11 @@ def _report_omitted(container: Container, dropped: Collection[str]) -> Container
     omitted = {name: error for name, error in container.omitted.items() if name not in dropped}
     if not omitted:
         return container
-    finding = finding_from_error(next(iter(omitted.values())))
+    error = next(iter(omitted.values()))
     others = list(omitted)[1:]
     also = f", and so are {len(others)} others ({shorten(', '.join(others))})" if others else ""
-    message = f"{finding.message}; the tensor is omitted{also}"
-    finding = replace(finding, message=message, severity="warning")
+    hint = f"{error.hint}; the tensor is omitted{also}"
+    finding = replace(error.to_finding("warning"), hint=hint)
     return replace(container, findings=(*container.findings, finding))
 
 
@@ -316,11 +315,12 @@ def _check_ends(container: Container, options: OpenOptions) -> Container:
     """Report trailing bytes. Raise an error if `verify` is True."""
     findings = []
     for end in container.ends:
-        if end.error is None:
-            continue
-        if end.severity == "error" and options.format_options.get("verify", True):
-            raise end.error
-        findings.append(replace(finding_from_error(end.error), severity=end.severity))
+        try:
+            end.check()
+        except TensorFormatError as error:
+            if options.format_options.get("verify", True):
+                raise
+            findings.append(error.to_finding())
     if not findings:
         return container
     return replace(container, findings=(*container.findings, *findings))

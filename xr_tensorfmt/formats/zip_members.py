@@ -13,15 +13,15 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
 
+from xr_tensorfmt.core.container import End
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents
-from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Dense, WholeLayout, pick_values
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shorten
+from xr_tensorfmt.errors import Finding, SourceChangedError, TensorFormatError, shorten
 
 # Magic number of a member, and of a zip that has members.
 ZIP_MAGIC = b"PK\x03\x04"
@@ -197,9 +197,9 @@ def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Find
             checksum = zlib.crc32(source.read(part).data, checksum)
         if checksum != member.CRC:
             field = f"the member {shorten(repr(member.filename))}"
-            crc = f"{checksum:#010x}, expected {member.CRC:#010x}"
-            message = f"its CRC-32 is {crc}; fetch the file again"
-            yield Finding(source.name, member.header_offset, field, message)
+            actual, expected = f"its CRC-32 is {checksum:#010x}", f"{member.CRC:#010x}"
+            hint, offset = "fetch the file again", member.header_offset
+            yield Finding(source.name, field, actual, expected, hint, offset)
 
 
 def open_member(

@@ -12,17 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.container import Container, End, Tensor
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
-from xr_tensorfmt.core.findings import End, Finding, finding_from_error
 from xr_tensorfmt.core.header import Fields, HeaderReader, check_size, parse_json
 from xr_tensorfmt.core.layout import Dense, InMemory, Layout, column_major, scale_layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.reading import read as read_layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
 from xr_tensorfmt.formats.cc4s.header import (
     Dimension,
@@ -150,12 +149,18 @@ def _build_container(
         source, _ = opened[entry.elements_file]
         tensor, end = _build_tensor(entry, source, properties, dims, options)
         tensors.append(tensor)
-        ends.append(end)
+        ends.append(End(source, source.size, "the elements"))
+        # Programs overwrite a file without truncating it, so the end of a larger tensor may follow.
+        try:
+            end.check()
+        except TensorFormatError as error:
+            findings.append(error.to_finding("warning"))
         if noted.attrs is not None:
             noted_tensors[key] = replace(noted, attrs=_merge_attrs(tensor.attrs, noted.attrs))
         if "unit" in entry.metadata:
-            message = "ignored, because the attribute `unit` is the unit of the tensor; rename it"
-            findings.append(Finding(entry.fields.path, None, "metaData.unit", message, "warning"))
+            field, path = "metaData.unit", entry.fields.path
+            actual = "ignored, because the attribute `unit` is the unit of the tensor"
+            findings.append(Finding(path, field, actual, hint="rename it", severity="warning"))
     # Embedded variables replace the coordinates of the reader.
     taken = {*note.coordinates, *(noted.name for noted in noted_tensors.values())}
     labels = _build_labels(entries, tensors, defaults, properties)
@@ -251,7 +256,7 @@ def _read_properties(opened: OpenedFiles) -> tuple[Mapping[str, Properties], lis
             fields = read_yaml(HeaderReader(*opened[file]))
             properties[header.get_stem(file)] = Properties.unpack(fields)
         except TensorFormatError as error:
-            findings.append(replace(finding_from_error(error), severity="warning"))
+            findings.append(error.to_finding("warning"))
     return properties, findings
 
 
@@ -340,8 +345,7 @@ def _build_layout(entry: TensorEntry, source: Source, blocks: Blocks | None) -> 
         )
     if not is_text and source.size > min_size:
         _refuse_records(source)
-    # Programs overwrite a file without truncating it, so the end of a larger tensor may follow.
-    end = End(source, min_size, "the elements", "warning")
+    end = End(source, min_size, "the elements")
     layout: Layout = Dense(lengths, entry.element, 0)
     if is_text:
         end = End(source, source.size, "the elements")
@@ -412,13 +416,13 @@ def _compare_with(source: Source, entry: TensorEntry, name: str) -> Iterator[Fin
     except (OSError, ValueError):
         return
     if conflict := header.find_unit_conflict({own: entry.unit, name: other.unit}):
-        yield Finding(fields.path, None, fields.get_path("unit"), conflict)
+        yield Finding(fields.path, fields.get_path("unit"), conflict)
     items = {own: entry, name: other}
     conflict = find_length_conflict(
         {key: complete_types(key, item.lengths, item.types) for key, item in items.items()}
     )
     if conflict:
-        yield Finding(fields.path, None, fields.get_path("dimensions"), conflict)
+        yield Finding(fields.path, fields.get_path("dimensions"), conflict)
 
 
 def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
@@ -438,10 +442,10 @@ def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
         if not wrong.size:
             return
         first = int(wrong[0])
-        message = f"{wrong.size} of {len(energies)} differ from the elements, the first is number "
-        message += f"{first}: {energies[first]}, expected {values[first]}"
+        actual = f"{wrong.size} of {len(energies)} differ from the elements, the first is number "
+        actual += f"{first}: {energies[first]}, expected {values[first]}"
     else:
-        message = f"{len(energies)} energies for {entry.total} elements"
-    message += "; cc4s counts occupied states by them, so write the file again"
+        actual = f"{len(energies)} energies for {entry.total} elements"
+    hint = "cc4s counts occupied states by them, so write the file again"
     field = entry.fields.get_path("metaData.energies")
-    yield Finding(entry.fields.path, None, field, message, "warning")
+    yield Finding(entry.fields.path, field, actual, hint=hint, severity="warning")

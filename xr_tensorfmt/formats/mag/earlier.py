@@ -24,11 +24,10 @@ from struct import Struct, unpack
 
 from google_crc32c import value as crc32c
 
-from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats.keyed import build_key_error
 from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC
 from xr_tensorfmt.formats.mag.read import (
@@ -146,7 +145,7 @@ def _check_checksum(
     error = cursor.reader.error("the checksum", f"{stored:#010x}", expected, hint, start - 4)
     if options["verify"]:
         raise error
-    return (finding_from_error(error),)
+    return (error.to_finding(),)
 
 
 def read_file(reader: HeaderReader, options: OpenOptions) -> MagFile:

@@ -20,14 +20,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.container import Container, End
 from xr_tensorfmt.core.elements import Plain, build_elements
 from xr_tensorfmt.core.extents import ceil_div
-from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import Cursor, Fields, HeaderReader, read_json
 from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats import keyed
 from xr_tensorfmt.formats.mag import MAGIC
 
@@ -168,8 +167,9 @@ def _parse_entry(
         raise error("nbytes", key, nbytes, "a number of bytes")
     start = header.data_start + offset
     if is_newer:
-        unsupported = error("the dtype", key, name, f"one of {', '.join(DTYPE_NAMES)}")
-        unsupported = replace(unsupported, hint="update xr_tensorfmt, or load it with magnetron")
+        expected = f"one of {', '.join(DTYPE_NAMES)}"
+        hint = "update xr_tensorfmt, or load it with magnetron"
+        unsupported = error("the dtype", key, name, expected, hint)
         return Dense((nbytes,), Plain(np.dtype(np.uint8)), start), unsupported
     if name not in (DTYPE_NAMES[dtype_id], DTYPES[dtype_id], None):
         # magnetron has inserted dtypes twice, so either may be right.

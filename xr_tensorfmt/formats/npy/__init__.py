@@ -12,14 +12,13 @@ from zipfile import ZIP_STORED, ZipInfo
 import numpy as np
 from numpy.lib import format as npy
 
-from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.container import Container, End
 from xr_tensorfmt.core.elements import Boolean, Plain
 from xr_tensorfmt.core.file_format import Format, Match
-from xr_tensorfmt.core.findings import End, Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense, Layout, Transposed, column_major
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims, share_options
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats import keyed
 from xr_tensorfmt.formats.zip_members import (
     ZIP_MAGIC,
@@ -148,8 +147,7 @@ def _read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     if corrupt and not layouts:
         raise corrupt[0]
     findings = [
-        replace(finding, message=f"{finding.message}; it is omitted")
-        for finding in map(finding_from_error, corrupt)
+        replace(error.to_finding(), hint=f"{error.hint}; it is omitted") for error in corrupt
     ]
     container = keyed.build_container(
         *(options, reader.source.name, layouts, {"format": "npz"}),

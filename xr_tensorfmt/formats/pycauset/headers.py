@@ -25,9 +25,8 @@ import numpy as np
 
 from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.embedded_metadata import to_json
-from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import Fields, HeaderReader, read_json
-from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
 from xr_tensorfmt.formats.pycauset import MAGIC
 from xr_tensorfmt.formats.pycauset.matrices import (
     BLOCK,
@@ -161,8 +160,8 @@ def _read_container(reader: HeaderReader) -> Matrix:
             errors.append(error)
             continue
         instead = f"slot {slot.name}, generation {slot.generation}, is read instead"
-        faults = [*findings, *map(finding_from_error, errors)]
-        faults = [replace(fault, message=f"{fault.message}; {instead}") for fault in faults]
+        faults = [*findings, *(error.to_finding() for error in errors)]
+        faults = [replace(fault, hint=f"{fault.hint}; {instead}") for fault in faults]
         size = reader.source.size
         offsets = [s.metadata_offset for s in slots if s.metadata_offset >= slot.payload_offset]
         limit = min(offsets, default=size)
@@ -183,7 +182,7 @@ def _read_slots(reader: HeaderReader) -> tuple[list[Slot], list[Finding]]:
     reader.check(bool(valid), "the header slots", actual, expected, offset=offset)
     hint = "the file is corrupt or was not written completely; save it again"
     findings = [
-        Finding(reader.source.name, SLOT_OFFSETS[name], f"slot {name}", f"{fault}; {hint}")
+        Finding(reader.source.name, f"slot {name}", fault, hint=hint, offset=SLOT_OFFSETS[name])
         for name, fault in faults.items()
         if fault
     ]
@@ -197,7 +196,7 @@ def check_slots(reader: HeaderReader) -> Iterator[Finding]:
         try:
             _read_metadata(reader, slot)
         except TensorFormatError as error:
-            yield finding_from_error(error)
+            yield error.to_finding()
 
 
 def _read_metadata(reader: HeaderReader, slot: Slot) -> Fields:

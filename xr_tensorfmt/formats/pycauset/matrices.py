@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array, Boolean, Element, Plain
-from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import MAX_ITEM_BYTES, check_size
 from xr_tensorfmt.core.layout import Dense, Gathered, InMemory, Layout, Part, Transposed, put_at
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats.pycauset.packed import Packed, Rows
 
 # Header size of versions 1, 2 and R1 in bytes. The values follow.

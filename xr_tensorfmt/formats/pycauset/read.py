@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.container import Container, End, Tensor
 from xr_tensorfmt.core.elements import build_file_dtype
-from xr_tensorfmt.core.findings import End, Finding, check_values
 from xr_tensorfmt.core.header import Fields, HeaderReader
 from xr_tensorfmt.core.layout import Layout, scale_layout, transpose_layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
-from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
 from xr_tensorfmt.formats.pycauset import NAME
 from xr_tensorfmt.formats.pycauset.headers import (
     BLOCK_MAGIC,
@@ -100,8 +99,7 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
         yield from check_slots(HeaderReader(part.source))
         yield from check_checksums(part.source, part.matrix.members)
         if part is not file and not part.blocks:
-            dims = _get_default_dims(len(part.stored.shape))
-            yield from check_values(part.source, [Tensor("tensor", dims, part.stored)], limit)
+            yield from Tensor("tensor", (), part.stored).validate(part.source, limit)
 
 
 def _get_default_dims(rank: int) -> tuple[str, ...]:

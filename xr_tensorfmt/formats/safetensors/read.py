@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
-from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.findings import End, Finding
+from xr_tensorfmt.core.container import Container, End
 from xr_tensorfmt.core.header import Fields, HeaderReader, read_json
 from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
-from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
 from xr_tensorfmt.formats import keyed
 from xr_tensorfmt.formats.safetensors import (
     DTYPES,
@@ -92,8 +91,9 @@ def _parse(
     if not isinstance(dtype, str):
         raise keyed.build_error(document, "the dtype", key, dtype, "a str")
     if dtype not in DTYPES:
-        error = keyed.build_error(document, "the dtype", key, dtype, f"one of {', '.join(DTYPES)}")
-        return replace(error, hint="load it with safetensors.torch.load_file")
+        expected = f"one of {', '.join(DTYPES)}"
+        hint = "load it with safetensors.torch.load_file"
+        return keyed.build_error(document, "the dtype", key, dtype, expected, hint)
     element = ELEMENTS[DTYPES[dtype]]
     lengths, nbytes = keyed.parse_shape(document, key, shape, element, shapes)
     if stop - first != nbytes:
@@ -174,11 +174,12 @@ def _find_unlisted(
     ]
     if not unlisted:
         return ()
-    message = (
+    actual = (
         f"{len(unlisted)} tensors of its files are omitted, because it does not list them, or "
-        f"lists them in another file: {shorten(', '.join(unlisted))}; open a file to read them"
+        f"lists them in another file: {shorten(', '.join(unlisted))}"
     )
-    return (Finding(path, None, "the index", message, "warning"),)
+    hint = "open a file to read them"
+    return (Finding(path, "the index", actual, hint=hint, severity="warning"),)
 
 
 def _normalize_path(index: Fields, file: Any) -> str:

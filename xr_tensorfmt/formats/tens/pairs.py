@@ -13,11 +13,9 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
-from xr_tensorfmt.core.findings import iterate_selections
 from xr_tensorfmt.core.header import Cursor, HeaderReader
-from xr_tensorfmt.core.layout import WholeLayout
+from xr_tensorfmt.core.layout import CHECKED_BYTES, WholeLayout
 from xr_tensorfmt.core.locks import CachedValue
-from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
@@ -137,8 +135,10 @@ class Pairs(WholeLayout):
         """Compare all elements with those of related pairs, if there are symmetries."""
         super().check(source)
         if len(self.group) > 1:
-            for selection in iterate_selections(self):
-                read(self, source, selection)
+            for part in Selection.everything(self.shape).divide(
+                CHECKED_BYTES // self.dtype.itemsize
+            ):
+                self.plan(source, part).read()
 
     def pick(self, source: Source, content: SortedPairs, selection: Selection) -> Array:
         """Find the selected indices, in batches."""

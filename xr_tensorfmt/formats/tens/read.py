@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.container import Container, End, Tensor
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.embedded_metadata import MAX_EMBEDDED_BYTES
 from xr_tensorfmt.core.extents import PAGE
-from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense, Layout, column_major
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
+from xr_tensorfmt.errors import Finding
 from xr_tensorfmt.formats.tens import MAGIC
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, Pairs, Symmetry, build_group
 
@@ -390,8 +390,8 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
     source = reader.source
     file: TensFile = container.parsed
     for chunk in file.unknown_chunks:
-        message = (
-            f"{chunk.magic.decode()!r}, which the format does not define, so that readers skip it; "
-            "if it is corrupt, the content of the chunk is lost"
+        actual = (
+            f"{chunk.magic.decode()!r}, which the format does not define, so that readers skip it"
         )
-        yield Finding(source.name, chunk.offset, "the magic of a chunk", message, "warning")
+        hint, field = "if it is corrupt, the content of the chunk is lost", "the magic of a chunk"
+        yield Finding(source.name, field, actual, "", hint, chunk.offset, "warning")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, ceil_div, contiguous_chunk
-from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import check_size
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
@@ -23,9 +22,10 @@ from xr_tensorfmt.core.layout import (
     view_as_bytes,
 )
 from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.core.reading import Fetch
 from xr_tensorfmt.core.selection import Indices, Selection, take_rows
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
 from xr_tensorfmt.formats.vespa.spec import STRING_DTYPE, Strings, VespaHeader, Window
 
 MAX_PRODUCT_CELLS = 1 << 32
@@ -157,12 +157,16 @@ class Labels(Layout):
         starts = take_rows(self.blocks.offsets[:-1], blocks)
         return Extents(starts, self.blocks.find_cells(blocks) - starts)
 
-    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
-        """Decode the labels of one dimension."""
-        extents = self.locate(selection)
-        starts = np.cumsum(extents.lengths) - extents.lengths
-        window = Window(packed, selection.indices[0], extents.starts, starts)
-        return build_strings(window.decode_labels(self.dimension, self.text_errors))
+    def plan_batch(self, source: Source, batch: Selection) -> Fetch:
+        """Plan to decode the labels of one dimension."""
+        extents = self.locate(batch)
+
+        def decode(packed: Bytes, _: Array | None) -> Array:
+            starts = np.cumsum(extents.lengths) - extents.lengths
+            window = Window(source.name, packed, batch.indices[0], extents.starts, starts)
+            return build_strings(window.decode_labels(self.dimension, self.text_errors))
+
+        return Fetch(source, extents, decode)
 
 
 def build_strings(labels: list[str]) -> Strings:
@@ -170,27 +174,23 @@ def build_strings(labels: list[str]) -> Strings:
     return np.fromiter(labels, STRING_DTYPE, len(labels))
 
 
-class RepeatedBlock(NamedTuple):
-    """A block with the labels of an earlier block."""
-
-    block: int
-    earlier: int
-    labels: str
-
-    def create_finding(self, path: str, blocks: Blocks) -> Finding:
-        """Return the finding, a warning."""
-        message = (
-            f"{self.labels}, which block {self.earlier} has too; both are kept, but Vespa may "
-            "refuse the file or keep only one; remove one"
-        )
-        field, offset = f"the labels of block {self.block}", int(blocks.offsets[self.block])
-        return Finding(path, offset, field, message, "warning")
+def validate_labels(
+    path: str, blocks: Blocks, batches: Callable[[], Iterable[tuple[int, Sequence[Strings]]]]
+) -> Iterator[Finding]:
+    """Yield a finding for every block with the labels of an earlier one."""
+    for block, earlier, labels in find_repeated_blocks(batches):
+        field, actual = f"the labels of block {block}", f"{labels}, which block {earlier} has too"
+        hint = "both are kept, but Vespa may refuse the file or keep only one; remove one"
+        yield Finding(path, field, actual, "", hint, int(blocks.offsets[block]), "warning")
 
 
 def find_repeated_blocks(
     batches: Callable[[], Iterable[tuple[int, Sequence[Strings]]]],
-) -> Iterator[RepeatedBlock]:
-    """Find blocks with all labels of an earlier one in ``(first block, columns of labels)``."""
+) -> Iterator[tuple[int, int, str]]:
+    """Yield each block with all labels of an earlier block, the earlier block, and the labels.
+
+    A batch is the first block and columns of labels.
+    """
     hashes = np.concatenate([_hash_rows(columns) for _, columns in batches()])
     hashes.sort()
     repeated = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])[:_MAX_REPEATED_HASHES]
@@ -200,7 +200,7 @@ def find_repeated_blocks(
             labels = tuple(column[row] for column in columns)
             earlier = first_blocks.setdefault(labels, first + row)
             if earlier != first + row:
-                yield RepeatedBlock(first + row, earlier, shorten(", ".join(map(repr, labels))))
+                yield first + row, earlier, shorten(", ".join(map(repr, labels)))
 
 
 def _hash_rows(columns: Sequence[Strings]) -> Integers:

@@ -8,22 +8,20 @@ from itertools import islice
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.elements import ElementError
-from xr_tensorfmt.core.findings import End, Finding, check_readable, report_errors
+from xr_tensorfmt.core.container import Container, End, Tensor
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Dense, InMemory, Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.reading import read as read_layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats.vespa.layouts import (
     Blocks,
     Labels,
     build_outer_product,
     build_strings,
-    find_repeated_blocks,
+    validate_labels,
 )
 from xr_tensorfmt.formats.vespa.spec import BLOCK, TYPE, Strings, VespaHeader, find_blocks
 
@@ -90,8 +88,7 @@ def _read_blocks(
     if is_dense:
         cells, columns = build_outer_product(source, header, blocks, columns, options)
     elif columns:
-        repeated = islice(find_repeated_blocks(lambda: [(0, columns)]), 1)
-        findings += tuple(block.create_finding(source.name, blocks) for block in repeated)
+        findings += (*islice(validate_labels(source.name, blocks, lambda: [(0, columns)]), 1),)
     labels: list[Layout] = [InMemory(column) for column in columns]
     if not is_loaded:
         labels = [Labels(blocks, number, _get_text_errors(options)) for number in range(count)]
@@ -120,12 +117,12 @@ def _check_count(
     if header.blocks <= MAX_INDEXED_LABELS:
         return True, ()
     (name,) = header.mapped
-    message = (
+    actual = (
         f"{header.blocks} labels, more than the {MAX_INDEXED_LABELS} of an index: {name!r} is "
-        f"a lazy coordinate along the dimension {BLOCK!r}, as with sparse='stored'; index a "
-        f"selection by ds.set_index({BLOCK}={name!r})"
+        f"a lazy coordinate along the dimension {BLOCK!r}, as with sparse='stored'"
     )
-    return False, (Finding(source.name, header.stop, "the labels", message, "warning"),)
+    hint = f"index a selection by ds.set_index({BLOCK}={name!r})"
+    return False, (Finding(source.name, "the labels", actual, "", hint, header.stop, "warning"),)
 
 
 def _scan_blocks(
@@ -138,10 +135,7 @@ def _scan_blocks(
         part = slice(window.blocks[0], window.blocks[-1] + 1)
         offsets[part], offsets[part.stop] = window.offsets, stop
         for dimension, column in enumerate(labels):
-            try:
-                column.extend(window.decode_labels(dimension, _get_text_errors(options)))
-            except ElementError as error:
-                raise error.in_file(source.name, error.offset) from None
+            column.extend(window.decode_labels(dimension, _get_text_errors(options)))
     return Blocks(header, offsets), [build_strings(column) for column in labels]
 
 
@@ -175,10 +169,9 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
     blocks, source = container.tensors[0].layout, reader.source
     if isinstance(blocks, Blocks) and blocks.header.blocks:
         for dimension in range(len(blocks.header.mapped)):
-            yield from islice(check_readable(source, Labels(blocks, dimension)), limit)
-        repeated = islice(find_repeated_blocks(lambda: _read_batches(source, blocks)), limit)
-        findings = (block.create_finding(source.name, blocks) for block in repeated)
-        yield from report_errors(lambda: findings)
+            yield from islice(Labels(blocks, dimension).validate(source), limit)
+        repeated = validate_labels(source.name, blocks, lambda: _read_batches(source, blocks))
+        yield from islice(repeated, limit)
 
 
 def _read_batches(source: Source, blocks: Blocks) -> Iterator[tuple[int, Sequence[Strings]]]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.core.elements import BFloat16, Element, ElementError, Plain
+from xr_tensorfmt.core.elements import BFloat16, Element, Plain
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.locks import cached_property
@@ -264,6 +264,7 @@ class _Fields(Cursor):
 class Window:
     """Bytes of a file that contain all labels of some blocks."""
 
+    path: str
     content: Bytes
     # Indices of the blocks, and their offsets in the file and in `content`.
     blocks: Indices
@@ -293,8 +294,8 @@ class Window:
                 labels.append(content[begin:stop].decode("utf-8", text_errors))
         except UnicodeDecodeError as error:
             block = len(labels)
-            raise ElementError(
-                block,
+            raise TensorFormatError(
+                self.path,
                 actual=repr(error.object[:40]),
                 expected="UTF-8",
                 hint="open with text_errors='surrogateescape' to keep such bytes",
@@ -317,7 +318,7 @@ def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[Window, i
         starts, stop = scan_window(content, header, header.blocks - first)
         blocks = range(first, first + starts.size)
         if starts.size and offset + stop <= source.size:
-            yield Window(content, blocks, offset + starts, starts), offset + stop
+            yield Window(source.name, content, blocks, offset + starts, starts), offset + stop
             first, offset = blocks.stop, offset + stop
         elif starts.size or offset + size >= source.size:
             raise TensorFormatError(

@@ -120,10 +120,10 @@ def arrange_tensor(checked: CheckedInput, taken: Collection[str] = ()) -> Arrang
     )
     _check_attrs(checked, name, variable, labels)
     columns = list(labels.values())
-    for repeated in find_repeated_blocks(lambda: [(0, columns)]) if columns else ():
+    for block, earlier, repeated in find_repeated_blocks(lambda: [(0, columns)]) if columns else ():
         raise ValueError(
-            f"{checked.path}: block {repeated.block} has the same labels as block "
-            f"{repeated.earlier}, {repeated.labels}, which Vespa may refuse; use different labels"
+            f"{checked.path}: block {block} has the same labels as block "
+            f"{earlier}, {repeated}, which Vespa may refuse; use different labels"
         )
     return Arranged(header, labels, variable.transpose(*block_dims, *indexed), conversion)
 
