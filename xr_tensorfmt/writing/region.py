@@ -40,30 +40,25 @@ Positions = Mapping[str, Indices]
 """The positions in the file by dimension of a region, ascending."""
 
 
-@dataclass(frozen=True)
-class _Header:
-    """The bytes before the first value of each file."""
+def _find_header(source: Source, container: Container) -> dict[str, int]:
+    """Return the number of bytes before the first value of a file and its siblings."""
+    stops = {source.name: source.size}
+    for tensor in (*container.tensors, *container.coordinates):
+        owner = tensor.source or source
+        start = _find_first_byte(tensor)
+        stops[owner.name] = min(stops.get(owner.name, owner.size), start or owner.size)
+    return stops
 
-    stops: Mapping[str, int]
-    checksum: bytes
 
-    @classmethod
-    def find(cls, source: Source, container: Container) -> _Header:
-        """Return the header of a file and its siblings."""
-        stops = {source.name: source.size}
-        for tensor in (*container.tensors, *container.coordinates):
-            owner = tensor.source or source
-            start = _find_first_byte(tensor)
-            stops[owner.name] = min(stops.get(owner.name, owner.size), start or owner.size)
-        return cls(stops, cls(stops, b"").compute_checksum())
-
-    def compute_checksum(self) -> bytes:
-        """Return the checksum of the present bytes."""
-        checksum = blake2b()
-        for path, stop in self.stops.items():
-            with open(path, "rb") as file:
-                checksum.update(file.read(stop))
-        return checksum.digest()
+def _compute_fingerprint(stops: Mapping[str, int]) -> bytes:
+    """Hash the inodes, sizes and first bytes of files."""
+    checksum = blake2b()
+    for path, stop in stops.items():
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())  # without st_dev, which differs between machines
+            checksum.update(f"{status.st_ino} {status.st_size} ".encode())
+            checksum.update(file.read(stop))
+    return checksum.digest()
 
 
 def _find_first_byte(tensor: Tensor) -> int | None:
@@ -83,13 +78,12 @@ class _ExistingFile:
     """A file that is changed in place. Parts of the header may be in other files."""
 
     path: str
-    identity: tuple[int, ...]
-    header: _Header
+    stops: Mapping[str, int]
+    fingerprint: bytes
 
     def write(self, batches: Iterator[EncodedBatch]) -> int:
         """Write bytes at their offsets. Raise SourceChangedError if the header has changed."""
-        is_same = _get_identity(self.path) == self.identity
-        if not is_same or self.header.compute_checksum() != self.header.checksum:
+        if _compute_fingerprint(self.stops) != self.fingerprint:
             raise SourceChangedError(
                 self.path,
                 field="the file",
@@ -99,7 +93,7 @@ class _ExistingFile:
             )
         with open_descriptor(self.path) as descriptor:
             write_batches(descriptor, batches)
-        return self.identity[0]
+            return os.fstat(descriptor).st_ino
 
 
 def _flush(files: Sequence[_ExistingFile], _inodes: Sequence[int] = ()) -> None:
@@ -107,11 +101,6 @@ def _flush(files: Sequence[_ExistingFile], _inodes: Sequence[int] = ()) -> None:
     for file in files:
         with open_descriptor(file.path) as descriptor:
             os.fsync(descriptor)
-
-
-def _get_identity(path: str) -> tuple[int, ...]:
-    status = os.stat(path)
-    return status.st_ino, status.st_size  # without st_dev, which differs between machines
 
 
 def write_region(
@@ -143,7 +132,8 @@ def write_region(
         region = _find_labelled(checked, tensors)
     _check_region(checked, tensors, region)
     checked, positions = _find_positions(checked, source, tensors, region)
-    header = _Header.find(source, container)
+    stops = _find_header(source, container)
+    fingerprint = _compute_fingerprint(stops)
     planned: dict[str, list[PlannedVariable]] = {}
     for name, variable in checked.variables.items():
         path = (tensors[name].source or source).name
@@ -153,7 +143,7 @@ def write_region(
     for path in planned:
         check_writable(path)
     _check_coordinates(checked, source, tensors, positions)
-    files = [_ExistingFile(path, _get_identity(path), header) for path in planned]
+    files = [_ExistingFile(path, stops, fingerprint) for path in planned]
     kept = [items if compute else keep_values(items) for items in planned.values()]
     pairs = list(zip(files, map(divide_variables, kept), strict=True))
     if not compute:
@@ -266,6 +256,7 @@ def _find_positions(
     lengths: dict[str, int] = {}
     for name in checked.variables:
         lengths |= zip(tensors[name].dims, tensors[name].layout.shape, strict=True)
+    coordinates = {name: tensors[name] for name in tensors if name not in checked.variables}
     positions: dict[str, Indices] = {}
     orders: dict[str, Integers] = {}
     for dim, requested in region.items():
@@ -275,7 +266,7 @@ def _find_positions(
         if isinstance(requested, str) and requested == "auto":
             found = _find_labels(checked, source, tensors.get(dim), dim)
         else:
-            found = _normalize_positions(dim, requested)
+            found = _normalize_positions(dim, requested, coordinates)
         found = np.where(found < 0, found + lengths[dim], found)
         order = np.argsort(found, kind="stable")
         ascending = found[order]
@@ -302,14 +293,16 @@ def _find_range(dim: str, requested: slice, length: int) -> range:
     )
 
 
-def _normalize_positions(dim: str, requested: Any) -> Integers:
+def _normalize_positions(dim: str, requested: Any, coordinates: Mapping[str, Tensor]) -> Integers:
     """Return a list of positions as an array."""
     found = None if isinstance(requested, str) else np.asarray(requested)
     if found is None or found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        labels = [name for name, tensor in coordinates.items() if tensor.dims == (dim,) != (name,)]
+        index = f"ds.set_index({dim}={labels})" if len(labels) > 1 else "ds"
         raise ValueError(
             f"region= has {shorten(repr(requested))} for {dim!r}; pass a slice, a list of "
-            f"positions such as ds.indexes[{dim!r}].get_indexer(labels), or 'auto' for the labels "
-            "of the data"
+            f"positions such as {index}.indexes[{dim!r}].get_indexer(labels), or 'auto' for the "
+            "labels of the data"
         )
     return found.astype(np.int64)
 

@@ -477,7 +477,7 @@ def test_region_of_blocks_is_found_by_positions(tmp_path) -> None:
     to_file(part, path, region={"block": positions})
     values[[3, 1]] *= -1
     np.testing.assert_array_equal(xr.open_dataset(path).tensor, values)
-    with pytest.raises(ValueError, match=r"a list of positions such as ds.indexes\['block'\]"):
+    with pytest.raises(ValueError, match=r"set_index\(block=\['chunk', 'user'\]\)"):
         to_file(part, path, region={"block": [("1", "a"), ("0", "b")]})
     for region in ("auto", {"block": "auto"}):
         with pytest.raises(ValueError, match="the data have no coordinate 'block'; pass"):
