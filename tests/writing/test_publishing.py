@@ -18,7 +18,7 @@ import xarray as xr
 from tests.opening import load
 from tests.workflows.sets import KINDS, SETS, read_set, write_set
 from xr_tensorfmt import to_file
-from xr_tensorfmt.writing import publishing
+from xr_tensorfmt.writing import atomic_file
 
 fcntl = pytest.importorskip("fcntl", reason="this system cannot lock files")
 
@@ -28,7 +28,7 @@ fcntl = pytest.importorskip("fcntl", reason="this system cannot lock files")
 def test_locks_that_others_can_hold_block_no_writer(
     tmp_path: Path, kind: str, locked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishing, "MAX_LOCK_WAIT", 0.1)
+    monkeypatch.setattr(atomic_file, "MAX_LOCK_WAIT", 0.1)
     write_set(kind, 1, tmp_path)
     path = tmp_path if locked == "directory" else tmp_path / SETS[kind][0]
     descriptor = os.open(path, os.O_RDONLY)
@@ -43,9 +43,9 @@ def test_writer_that_keeps_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_own: bool
 ) -> None:
     write_set("model", 1, tmp_path)
-    monkeypatch.setattr(publishing, "MAX_LOCK_WAIT", 0.1)
+    monkeypatch.setattr(atomic_file, "MAX_LOCK_WAIT", 0.1)
     index = str(tmp_path / SETS["model"][0])
-    with publishing.lock_set(index):
+    with atomic_file.lock_set(index):
         if is_own:
             with pytest.raises(TimeoutError, match=r"same files; .*; the target is unch") as caught:
                 write_set("model", 2, tmp_path)
@@ -106,11 +106,11 @@ def test_children_forked_while_a_thread_writes_keep_no_lock(tmp_path: Path) -> N
 
 def test_lock_is_released_although_a_child_inherits_it(tmp_path: Path) -> None:
     index = str(tmp_path / "index")
-    with publishing.lock_set(index):
-        (descriptor,) = publishing._held
+    with atomic_file.lock_set(index):
+        (descriptor,) = atomic_file._held
         copy = os.dup(descriptor)  # as in a child
-    with publishing.lock_set(index):
-        assert publishing._held
+    with atomic_file.lock_set(index):
+        assert atomic_file._held
     os.close(copy)
 
 

@@ -21,10 +21,17 @@ from xr_tensorfmt.core.layout import UnrepresentableValueError
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, redact
 from xr_tensorfmt.sources import ARCHIVES, check_local, get_path, is_remote
 from xr_tensorfmt.sources.locations import Location, locate
-from xr_tensorfmt.writing.atomic_file import UNCHANGED, AtomicFile, build_atomic_file, identify
+from xr_tensorfmt.writing.atomic_file import (
+    UNCHANGED,
+    AtomicFile,
+    Replacement,
+    build_atomic_file,
+    identify,
+    lock_set,
+    publish_set,
+)
 from xr_tensorfmt.writing.blocks import divide_variables, keep_values, plan_tasks, write_blocks
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece
-from xr_tensorfmt.writing.publishing import Replacement, lock_set, publish_set
 from xr_tensorfmt.writing.upload import (
     ObjectReplacement,
     Upload,

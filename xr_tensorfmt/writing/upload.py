@@ -24,10 +24,10 @@ from xr_tensorfmt.sources.stores import get_packages
 from xr_tensorfmt.writing.atomic_file import (
     UNCHANGED,
     AtomicFile,
+    Replacement,
     build_exists_error,
     build_suffix,
 )
-from xr_tensorfmt.writing.publishing import Replacement
 
 _logger = logging.getLogger(__name__)
 
