@@ -301,7 +301,11 @@ def test_index_is_one_dataset(index: str) -> None:
     actual = xr.open_dataset(index)  # engine= is guessed
     assert list(actual) == ["a.w", "a.b", "b.w"]
     assert actual.attrs == {"format": "pt"}
-    assert actual.encoding["tensorfmt"] == {"format": "safetensors", "total_size": 60}
+    assert actual.encoding["tensorfmt"] == {
+        "format": "safetensors",
+        "total_size": 60,
+        "dims": {"a.w": ("a.w_dim_0", "a.w_dim_1")},
+    }
     for tensors in SHARDS.values():
         for key, values in tensors.items():
             np.testing.assert_array_equal(actual[key], values)

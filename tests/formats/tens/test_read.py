@@ -117,6 +117,7 @@ def test_encoding_describes_file() -> None:
         "dtype": "int32",
         "index_names": "Gq",
         "skipped_chunks": ["FILLFILL"],
+        "dims": ("G", "q"),
     }
 
 

@@ -285,7 +285,6 @@ def read_version(path: Path) -> str:
         lambda ds: ds.load(),
         lambda ds: ds.isel(b=slice(2)),
         lambda ds: ds.isel(a=0),
-        lambda ds: ds.transpose("b", "a"),
         lambda ds: ds.rename(a="F", b="q"),
         lambda ds: ds.tensor,
     ],
@@ -297,6 +296,14 @@ def test_version_0_9_is_inherited(change, name, tmp_path) -> None:
     tensor = data.tensor if isinstance(data, xr.Dataset) else data
     content = tf.make_0_9(tensor.values, names="".join(map(str, tensor.dims)))
     assert (tmp_path / name).read_bytes() == content
+
+
+def test_other_order_of_dims_of_version_0_9_warns(tmp_path) -> None:
+    transposed = open_old(tmp_path).transpose("b", "a")
+    with pytest.warns(TensorFormatWarning, match=r"\.transpose\('a', 'b'\)"):
+        to_file(transposed, tmp_path / "new.tens")
+    content = tf.make_0_9(transposed.tensor.values, names="ba")
+    assert (tmp_path / "new.tens").read_bytes() == content
 
 
 @pytest.mark.parametrize(
