@@ -114,17 +114,17 @@ class Option:
         if self.choices:
             raise build_choice_error(name, value, self.choices)
         if value is not self.default and not isinstance(value, self.type):
-            raise TypeError(f"{name}={value!r} {_MUST_BE[self.type]}")
+            expected = _EXPECTED.get(self.type, f"must be of type {self.type.__name__}")
+            raise TypeError(f"{name}={value!r} {expected}")
         return value
 
 
-_MUST_BE = {bool: "must be True or False", Real: "is not a real number", str: "must be a str"}
+_EXPECTED = {bool: "must be True or False", Real: "is not a real number"}
 
 SHARED_OPTIONS = {
     "name": Option(
         "Name of the variable, for files with one unnamed tensor.",
         default="tensor",
-        type=str,
         refusal="contains variable names; use ds.rename",
     ),
     "sparse": Option(

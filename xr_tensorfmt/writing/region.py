@@ -126,7 +126,9 @@ def write_region(
             f"{checked.path} has {' and '.join(container.derived)}, which region= would make "
             "stale; rewrite the whole file without region="
         )
-    checked = _change_each(checked, lambda n, v: _encode_like(checked, n, v, tensors.get(n)))
+    checked = _change_each(
+        checked, lambda n, v: _encode_like(checked, n, v, tensors[n]) if n in tensors else v
+    )
     _check_names(checked, tensors)
     if isinstance(region, str):
         region = _find_labelled(checked, tensors)
@@ -207,46 +209,16 @@ def _change_each(
     return replace(checked, variables=variables, coordinates=coordinates)
 
 
-def _encode_like(
-    checked: CheckedInput, name: str, variable: Variable, tensor: Tensor | None
-) -> Variable:
+def _encode_like(checked: CheckedInput, name: str, variable: Variable, tensor: Tensor) -> Variable:
     """Encode a variable by the attributes of a tensor, unless it has such attributes itself."""
-    if tensor is None:
-        return variable
-    keys = _list_required(tensor, variable)
-    is_encoded = not keys.isdisjoint(variable.attrs) or "_Unsigned" in keys
-    if not keys or is_encoded or ("units" in keys and variable.dtype.kind not in "mMO"):
-        return variable
-    copied = variable.copy(deep=False)
-    copied.encoding = {key: tensor.attrs[key] for key in keys} | {"dtype": tensor.layout.dtype}
-    if variable.dtype.kind in "MO":
-        copied.encoding.setdefault("calendar", "standard")
-    single = replace(checked, variables={name: copied}, coordinates={})
-    encoded, units = None, str(tensor.attrs.get("units"))
-    with suppress(ValueError):
-        encoded = single.encode([tensor.layout.dtype.name]).variables[name]
-        # xarray may choose another unit, or write the same one in another way.
-        if "units" in keys and encoded.attrs["units"].split(None, 1)[0] != units.split(None, 1)[0]:
-            encoded = None
-    if encoded is None:
-        stored = ", ".join(f"{key}={tensor.attrs[key]!r}" for key in sorted(keys))
-        raise ValueError(
-            f"{checked.path}: values of {name!r} cannot be stored as {tensor.layout.dtype} with "
-            f"{stored}, which region= keeps; change the values, or rewrite the whole file"
-        )
-    if "units" in keys:
-        encoded.attrs["units"] = units
-    return encoded
+    dtype = tensor.layout.dtype
 
+    def encode(copied: Variable) -> Variable:
+        single = replace(checked, variables={name: copied}, coordinates={})
+        return single.encode([dtype.name]).variables[name]
 
-def _list_required(tensor: Tensor, variable: Variable) -> set[str]:
-    """Return the attributes of a tensor that determine the values of a decoded variable."""
-    attrs = tensor.attrs
-    units = attrs.get("units")
-    is_time = isinstance(units, str) and (" since " in units or variable.dtype.kind == "m")
-    keys = {*cf.PACKING, *(("units", "calendar") if is_time else ())}
-    # NaN as _FillValue changes no value.
-    return {key for key in keys & attrs.keys() if np.array_equal(attrs[key], attrs[key])}
+    subject = f"{checked.path}: values of {name!r}"
+    return cf.encode_like(subject, variable, tensor.attrs, dtype, encode)
 
 
 def _find_positions(
@@ -444,7 +416,7 @@ def _plan_variable(
 
 def _check_attrs(checked: CheckedInput, name: str, variable: Variable, tensor: Tensor) -> None:
     """Raise an error if attributes of the file would give the values another meaning."""
-    required = _list_required(tensor, variable)
+    required = cf.list_required(tensor.attrs, variable)
     for attribute, expected in tensor.attrs.items():
         if attribute not in (*required, "unit", "units"):
             continue
