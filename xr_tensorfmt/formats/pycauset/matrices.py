@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array, Boolean, Element, Plain
-from xr_tensorfmt.core.header import MAX_ITEM_BYTES, check_size
+from xr_tensorfmt.core.header import MAX_ITEM_BYTES, Fields, check_size
 from xr_tensorfmt.core.layout import Dense, Gathered, InMemory, Layout, Part, Transposed, put_at
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import Finding, TensorFormatError
+from xr_tensorfmt.errors import Finding
 from xr_tensorfmt.formats.pycauset.packed import Packed, Rows
 
 # Header size of versions 1, 2 and R1 in bytes. The values follow.
@@ -239,20 +239,16 @@ def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
 def _check_types(matrix: Matrix, path: str) -> None:
     """Raise TensorFormatError if matrix type, data type and shape do not match."""
     matrix_type, rows, columns = matrix.matrix_type, matrix.rows, matrix.columns
-
-    def check(field: str, actual: str, expected: str, holds: bool) -> None:
-        if not holds:
-            hint = "the header is corrupt, or of an unsupported version"
-            raise TensorFormatError(path, field, actual, expected, hint, matrix.types_offset)
-
-    types = ", ".join(sorted(MATRIX_TYPES))
-    check("the matrix type", repr(matrix_type), f"one of {types}", matrix_type in MATRIX_TYPES)
+    hint = "the header is corrupt, or of an unsupported version"
+    header = Fields(path, {}, matrix.types_offset, hint=hint)
+    types = f"one of {', '.join(sorted(MATRIX_TYPES))}"
+    header.check(matrix_type in MATRIX_TYPES, "the matrix type", repr(matrix_type), types)
     data_types = MATRIX_TYPES[matrix_type].data_types
     field, expected = f"the data type of a {matrix_type} matrix", ", ".join(sorted(data_types))
     is_known = matrix.data_type in data_types
-    check(field, repr(matrix.data_type), f"one of {expected}", is_known)
+    header.check(is_known, field, repr(matrix.data_type), f"one of {expected}")
     required = find_required_shape(matrix_type, rows, columns)
     if matrix_type == "UNIT_VECTOR" and not 0 <= matrix.seed < rows:
         required = f"more rows than the active index {matrix.seed}"
     actual = f"{rows} rows and {columns} columns"
-    check(f"the shape of a {matrix_type}", actual, required, not required)
+    header.check(not required, f"the shape of a {matrix_type}", actual, required)

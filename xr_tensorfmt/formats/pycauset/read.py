@@ -16,7 +16,7 @@ from xr_tensorfmt.core.header import Fields, HeaderReader
 from xr_tensorfmt.core.layout import Layout, scale_layout, transpose_layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
-from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
+from xr_tensorfmt.errors import Finding, shorten
 from xr_tensorfmt.formats.pycauset import NAME
 from xr_tensorfmt.formats.pycauset.headers import (
     BLOCK_MAGIC,
@@ -141,12 +141,12 @@ def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> Matrix
     if matrix.matrix_type in NUMBER_TRIANGLES and matrix.payload_length is not None:
         matrix = _detect_diagonal(reader, matrix, matrix.payload_length)
     stored, size = build_layout(matrix, source.name)
-    if matrix.offset + size > matrix.limit:
-        shape = f"{matrix.rows} x {matrix.columns}"
-        field = f"the payload of {shape} {matrix.matrix_type} values of type {matrix.data_type}"
-        actual = f"{max(0, matrix.limit - matrix.offset)} bytes"
-        hint = "the file is truncated, or its header is corrupt; download or save it again"
-        raise reader.error(field, actual, f"{size} bytes", hint, matrix.offset)
+    shape = f"{matrix.rows} x {matrix.columns}"
+    field = f"the payload of {shape} {matrix.matrix_type} values of type {matrix.data_type}"
+    is_complete = matrix.offset + size <= matrix.limit
+    actual = f"{max(0, matrix.limit - matrix.offset)} bytes"
+    hint = "the file is truncated, or its header is corrupt; download or save it again"
+    reader.check(is_complete, field, actual, f"{size} bytes", hint, matrix.offset)
     return MatrixFile(source, matrix, stored, size)
 
 
@@ -194,8 +194,8 @@ def _open_blocks(
 
 def _list_blocks(manifest: Fields, matrix: Matrix) -> Iterator[tuple[Fields, range, range]]:
     """Yield the entries of blocks, with their rows and columns."""
-    if (version := manifest.get("version", int)) != 1:
-        raise manifest.error("version", version, "1", "the file is of a newer version")
+    version = manifest.get("version", int)
+    manifest.check(version == 1, "version", version, "1", "the file is of a newer version")
     row_ranges = _get_ranges(manifest, "row_partitions", matrix.rows)
     column_ranges = _get_ranges(manifest, "col_partitions", matrix.columns)
     grid = manifest.get("children", list)
@@ -221,18 +221,16 @@ def _open_block(
 ) -> MatrixFile:
     """Open a block, and raise TensorFormatError if it belongs to another matrix."""
     name = entry.get("path", str)
-    if not is_file_name(name):
-        hint = "blocks must be in the block directory; save the matrix again"
-        raise entry.error("path", repr(name), "a bare file name", hint)
+    hint = "blocks must be in the block directory; save the matrix again"
+    entry.check(is_file_name(name), "path", repr(name), "a bare file name", hint)
     expected = entry.get("payload_uuid", str), shape
     location = f"{source.file_name}.blocks/{name}"
     sibling, head = open_sibling(source, location, f"it is a block of {source.name}")
-    block = _open_file(HeaderReader(sibling, head), max_blocks, max_levels)
+    reader = HeaderReader(sibling, head)
+    block = _open_file(reader, max_blocks, max_levels)
     actual = block.matrix.encoding.get("payload_uuid"), block.layout.shape
-    if actual != expected:
-        field = "metadata.payload_uuid and the shape of a block"
-        hint = "the files do not belong together; save that file again"
-        required = f"{expected} as in {source.name}"
-        offset = block.matrix.types_offset
-        raise TensorFormatError(sibling.name, field, actual, required, hint, offset=offset)
+    required, offset = f"{expected} as in {source.name}", block.matrix.types_offset
+    field = "metadata.payload_uuid and the shape of a block"
+    hint = "the files do not belong together; save that file again"
+    reader.check(actual == expected, field, actual, required, hint, offset)
     return block
