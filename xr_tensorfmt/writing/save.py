@@ -7,7 +7,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from errno import ESTALE
 from functools import partial
 from typing import Any, Literal, get_args
@@ -31,12 +31,8 @@ from xr_tensorfmt.writing.atomic_file import (
     publish_set,
 )
 from xr_tensorfmt.writing.blocks import divide_variables, keep_values, plan_tasks, write_blocks
-from xr_tensorfmt.writing.file_plan import FilePlan, Piece
-from xr_tensorfmt.writing.upload import (
-    ObjectReplacement,
-    Upload,
-    UploadedFile,
-)
+from xr_tensorfmt.writing.file_plan import FilePlan
+from xr_tensorfmt.writing.upload import ObjectReplacement, UploadedFile
 
 Mode = Literal["w", "w-", "x"]
 
@@ -83,38 +79,37 @@ def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any)
     return Location(name, _LOCAL, os.path.abspath(os.path.expanduser(name)))
 
 
-@dataclass(frozen=True)
-class _Files:
-    """The files of a plan, the index last, without the values: dask would compute its arrays."""
+FilePart = tuple[FilePlan, Location, Callable[[bytes], bool] | None]
+"""A file of a plan, its location, and whether an existing file is kept."""
 
-    pieces: Sequence[Sequence[Piece]]
-    locations: Sequence[Location]
-    are_kept: Sequence[Callable[[bytes], bool] | None]
-    find_orphans: Callable[[bytes], Collection[str]] | None
-    conflicts: Sequence[str]
 
-    def finish(self, files: Sequence[AtomicFile], inodes: Sequence[int] = ()) -> None:
-        """Complete and publish files, and remove orphaned sibling files."""
-        with ExitStack() as stack:
-            for file in files:
-                stack.callback(file.discard)
-            _check_inodes(files, set(inodes))
-            for pieces, file in zip(self.pieces, files, strict=True):
-                file.complete(pieces)
-            self._publish(files)
+def _list_parts(plan: FilePlan, location: Location) -> list[FilePart]:
+    """Return the files of a plan, the index last."""
+    siblings = [
+        (item.file_plan, location.sibling(item.name), item.is_kept) for item in plan.siblings
+    ]
+    return [*siblings, (plan, location, None)]
 
-    def _publish(self, files: Sequence[AtomicFile]) -> None:
-        index = self.locations[-1]
-        is_set = index.is_local and (len(files) > 1 or self.find_orphans is not None)
+
+def _finish(
+    parts: Sequence[FilePart], files: Sequence[AtomicFile], inodes: Sequence[int] = ()
+) -> None:
+    """Complete and publish files, and remove orphaned sibling files."""
+    plan, index, _ = parts[-1]
+    is_set = index.is_local and (len(files) > 1 or plan.find_orphans is not None)
+    with ExitStack() as stack:
+        for file in files:
+            stack.callback(file.discard)
+        _check_inodes(files, set(inodes))
+        for (part, _, _), file in zip(parts, files, strict=True):
+            file.complete(part.pieces)
         with lock_set(index.path) if is_set else nullcontext():
-            orphans = _find_orphans(self.find_orphans, index)
-            _check_conflicts(self.conflicts, index)
+            orphans = _find_orphans(plan.find_orphans, index)
+            _check_conflicts(plan.conflicts, index)
             publish(
                 [
                     file
-                    for file, location, is_kept in zip(
-                        files, self.locations, self.are_kept, strict=True
-                    )
+                    for file, (_, location, is_kept) in zip(files, parts, strict=True)
                     if is_kept is None or not is_kept(_read_existing(location))
                 ]
             )
@@ -146,20 +141,22 @@ def _save_planned(
     """Write all files, then publish them one after the other."""
     _find_orphans(plan.find_orphans, location)  # raises if the file must not be replaced
     _check_conflicts(plan.conflicts, location)
-    plans = [*(sibling.file_plan for sibling in plan.siblings), plan]
-    locations = [*(location.sibling(sibling.name) for sibling in plan.siblings), location]
-    are_kept = [*(sibling.is_kept for sibling in plan.siblings), None]
+    parts = _list_parts(plan, location)
     targets: list[AtomicFile] = []
-    for file_plan, target, is_kept in zip(plans, locations, are_kept, strict=True):
+    for file_plan, target, is_kept in parts:
         # What is kept now may be missing later.
         is_new = is_kept is None or not is_kept(_read_existing(target))
         targets.append(build_target(target, file_plan.size, overwrite=overwrite or not is_new))
-    variables = [item.variables if compute else keep_values(item.variables) for item in plans]
+    variables = [part.variables if compute else keep_values(part.variables) for part, _, _ in parts]
     pairs = list(zip(targets, map(divide_variables, variables), strict=True))
-    pieces = [item.pieces for item in plans]
-    files = _Files(pieces, locations, are_kept, plan.find_orphans, plan.conflicts)
+    # Values would travel to the worker that runs the last task.
+    parts = [
+        (replace(part, variables=(), siblings=()), target, is_kept)
+        for part, target, is_kept in parts
+    ]
+    finish = partial(_finish, parts)
     if not compute:
-        return plan_tasks(pairs, files.finish)
+        return plan_tasks(pairs, finish)
     try:
         # A task that creates a file could still run after another task has failed.
         for file in targets:
@@ -171,7 +168,7 @@ def _save_planned(
         error.add_note(f"{targets[-1].target} was not written; {UNCHANGED}.")
         raise
     # Ctrl-C interrupts this thread, but not the threads of dask.
-    files.finish(targets)
+    finish(targets)
     return None
 
 
@@ -224,15 +221,15 @@ def build_target(location: Location, size: int, *, overwrite: bool) -> AtomicFil
     """Return the target of a location. Raise an error if it must not be written."""
     if location.is_local:
         return build_atomic_file(location.path, size, overwrite=overwrite)
-    Upload(location, overwrite=overwrite).check()
     directory = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
     file = UploadedFile(
         target=location.name,
         size=size,
         overwrite=overwrite,
-        location=location,
+        location=location.renew_after_fork(),
         base=os.path.join(os.path.abspath(directory), location.file_name),
     )
+    file.check()
     return file.renew(is_planned=False)
 
 

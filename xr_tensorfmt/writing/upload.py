@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from secrets import token_hex
 from time import monotonic
 from typing import Any
@@ -44,29 +44,6 @@ _UNCHANGED = f"; {UNCHANGED}"
 _UNCERTAIN = f"{_UNCHANGED} unless the upload was complete"
 
 
-@dataclass(frozen=True, kw_only=True)
-class UploadedFile(AtomicFile):
-    """A temporary file in a directory of all processes, uploaded when it is complete."""
-
-    location: Location
-
-    def publish(self) -> None:
-        """Upload the file."""
-        Upload(self.location, overwrite=self.overwrite).upload(self.path)
-
-    def explain(self, error: OSError, outcome: str) -> OSError:
-        """Return the error with the local directory, if the error comes from there."""
-        directory = os.path.dirname(self.base)
-        if error.errno is None or error.filename not in (None, self.path, directory):
-            return error
-        reason = (
-            f"{error.strerror} in {directory}, where the {self.size} bytes of {self.target} "
-            "are written before the upload; set dask's 'temporary-directory' to a directory that "
-            f"all workers share, with write permission and enough space; {outcome}"
-        )
-        return OSError(error.errno, reason, directory)
-
-
 class _Progress(Callback):  # type: ignore[misc]
     """Watch the progress of an upload, and stop an upload that stalls or was cancelled."""
 
@@ -90,85 +67,106 @@ class _Progress(Callback):  # type: ignore[misc]
             raise TimeoutError(errno.ETIMEDOUT, reason)
 
 
-class Upload:
-    """The upload of a file to a store."""
+@dataclass(frozen=True, kw_only=True)
+class UploadedFile(AtomicFile):
+    """A temporary file in a directory of all processes, uploaded when it is complete."""
 
-    def __init__(self, location: Location, *, overwrite: bool) -> None:
-        self._location = location.renew_after_fork()
-        self._fs, self._target = self._location.fs, location.path
-        self._overwrite = overwrite
-        self._packages = get_packages(self._fs)
-        self._is_atomic = not self._packages.isdisjoint(_ATOMIC_PACKAGES)
-        directory, slash, name = location.path.rpartition("/")
-        temporary = f"{directory}{slash}.{name}{build_suffix()}"
-        self._path = self._target if self._is_atomic else temporary
+    location: Location
+
+    @property
+    def _packages(self) -> set[str]:
+        return get_packages(self.location.fs)
+
+    @property
+    def _is_atomic(self) -> bool:
+        return not self._packages.isdisjoint(_ATOMIC_PACKAGES)
+
+    def explain(self, error: OSError, outcome: str) -> OSError:
+        """Return the error with the local directory, if the error comes from there."""
+        directory = os.path.dirname(self.base)
+        if error.errno is None or error.filename not in (None, self.path, directory):
+            return error
+        reason = (
+            f"{error.strerror} in {directory}, where the {self.size} bytes of {self.target} "
+            "are written before the upload; set dask's 'temporary-directory' to a directory that "
+            f"all workers share, with write permission and enough space; {outcome}"
+        )
+        return OSError(error.errno, reason, directory)
 
     def check(self) -> None:
         """Raise if the target cannot be an object, or exists and must not be replaced."""
-        url, path = self._location.name, self._target.strip("/")
+        url, path = self.location.name, self.location.path.strip("/")
         if not path or (self._is_atomic and "/" not in path):
             raise IsADirectoryError(f"{url} is a directory, expected a file; append a name")
-        if is_cache(self._fs):
+        if is_cache(self.location.fs):
             reason = "the cache would keep the previous object; write to the URL after '::'"
             raise ValueError(f"{url}: {reason}")
-        protocols = [self._fs.protocol] if isinstance(self._fs.protocol, str) else self._fs.protocol
+        protocol = self.location.fs.protocol
+        protocols = [protocol] if isinstance(protocol, str) else protocol
         if not {"http", "https", *ARCHIVES}.isdisjoint(protocols):
             raise self._build_read_only_error()
-        self._location.call(self._check_absent, context=_UNCHANGED)
+        self.location.call(self._check_absent, context=_UNCHANGED)
 
-    def upload(self, path: str) -> None:
-        """Upload a local file."""
+    def publish(self) -> None:
+        """Upload the file."""
+        replace(self, location=self.location.renew_after_fork())._upload()  # noqa: SLF001
+
+    def _upload(self) -> None:
+        location = self.location
+        directory, slash, name = location.path.rpartition("/")
+        temporary = f"{directory}{slash}.{name}{build_suffix()}"
+        uploaded = location.path if self._is_atomic else temporary
         # obstore reports no progress, and limits its requests itself.
         progress = _Progress(math.inf if "obstore" in self._packages else MAX_STALL)
-        put = start_in_thread(self._put, path, progress)
+        put = start_in_thread(self._put, uploaded, progress)
         try:
-            self._location.call(wait_for_result, put, progress.check, context=_UNCERTAIN)
+            self.location.call(wait_for_result, put, progress.check, context=_UNCERTAIN)
         except BaseException as error:
-            _logger.info("%s: not uploaded: %r", self._location.name, error)
+            _logger.info("%s: not uploaded: %r", self.location.name, error)
             progress.is_cancelled = True
             with suppress(Exception):  # libraries do not share a base class
                 put.exception(CLEANUP_TIMEOUT)
                 if not self._is_atomic:
-                    start_in_thread(self._fs.rm_file, self._path).result(CLEANUP_TIMEOUT)
+                    start_in_thread(location.fs.rm_file, uploaded).result(CLEANUP_TIMEOUT)
             if not isinstance(error, Exception):
-                error.add_note(f"The upload to {self._location.name} was cancelled{_UNCERTAIN}")
+                error.add_note(f"The upload to {self.location.name} was cancelled{_UNCERTAIN}")
             raise
-        _logger.info("%s: uploaded %d bytes", self._location.name, os.path.getsize(path))
+        _logger.info("%s: uploaded %d bytes", self.location.name, os.path.getsize(self.path))
 
-    def _put(self, path: str, progress: _Progress) -> None:
-        options = {"mode": "create"} if self._is_atomic and not self._overwrite else {}
+    def _put(self, uploaded: str, progress: _Progress) -> None:
+        options = {"mode": "create"} if self._is_atomic and not self.overwrite else {}
         if "obstore" in self._packages:
             self._check_absent()  # it ignores `mode`
         try:
-            self._fs.put_file(path, self._path, callback=progress, **options)
+            self.location.fs.put_file(self.path, uploaded, callback=progress, **options)
         except NotImplementedError:
             raise self._build_read_only_error() from None
         except FileExistsError:
-            raise build_exists_error(self._location.name) from None
+            raise build_exists_error(self.location.name) from None
         if not self._is_atomic:
             self._check_absent()
             progress.call()
-            self._move()
-        self._fs.invalidate_cache(self._target)
+            self._rename(uploaded)
+        self.location.fs.invalidate_cache(self.location.path)
 
-    def _move(self) -> None:
+    def _rename(self, uploaded: str) -> None:
         """Rename the temporary object. The `mv` of most file systems would take patterns."""
-        if type(self._fs).mv is not AbstractFileSystem.mv:  # a store that can rename
-            self._fs.mv(self._path, self._target)
+        if type(self.location.fs).mv is not AbstractFileSystem.mv:  # a store that can rename
+            self.location.fs.mv(uploaded, self.location.path)
             return
-        self._fs.cp_file(self._path, self._target)
-        self._fs.rm_file(self._path)
+        self.location.fs.cp_file(uploaded, self.location.path)
+        self.location.fs.rm_file(uploaded)
 
     def _check_absent(self) -> None:
-        if self._overwrite:
+        if self.overwrite:
             return
-        self._fs.invalidate_cache(self._target)
-        if exists(self._fs, self._target):
-            raise build_exists_error(self._location.name)
+        self.location.fs.invalidate_cache(self.location.path)
+        if exists(self.location.fs, self.location.path):
+            raise build_exists_error(self.location.name)
 
     def _build_read_only_error(self) -> OSError:
         reason = "its file system is read-only; write to a local path, or to another store"
-        return OSError(errno.EROFS, reason, self._location.name)
+        return OSError(errno.EROFS, reason, self.location.name)
 
 
 class ObjectReplacement(Replacement):
