@@ -178,6 +178,13 @@ class TensorFormatBackend(BackendEntrypoint):
         -------
         dict of str to Dataset
             A Dataset per group, also of groups without variables.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> from xr_tensorfmt import tutorial
+        >>> list(xr.open_groups(tutorial.get_path("circle")))
+        ['/', '/hidden', '/out']
         """
         from xr_tensorfmt.opening import open_groups  # noqa: PLC0415
 
