@@ -141,3 +141,13 @@ def test_one_warning_for_many_variables(tmp_path: Path) -> None:
     with pytest.warns(TensorFormatWarning, match="of 'v2', and 6 others") as caught:
         xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt")
     assert len(caught) == 1
+
+
+def test_calendar_without_dates_does_not_prevent_decoding_of_durations(tmp_path: Path) -> None:
+    values = np.array([1, 2], "m8[D]").astype("m8[ns]")
+    ds = xr.Dataset({"v": ("x", values, {"calendar": 3}, {"units": "days", "dtype": "int64"})})
+    path = tmp_path / "a.safetensors"
+    to_file(ds, path)
+    with pytest.warns(TensorFormatWarning, match="calendar=3 of 'v'"):
+        opened = xr.open_dataset(path, engine="tensorfmt", decode_timedelta=True)
+    np.testing.assert_array_equal(opened.v, values)

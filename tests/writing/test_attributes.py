@@ -72,6 +72,7 @@ TARGETS: dict[str, Any] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*are in another order than in the opened file")
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kind", FILES)

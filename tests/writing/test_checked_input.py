@@ -15,7 +15,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tests.opening import load
 from tests.processes import run_python
-from xr_tensorfmt import to_file
+from xr_tensorfmt import TensorFormatWarning, to_file
 from xr_tensorfmt.core.elements import get_stored_name
 from xr_tensorfmt.writing.checked_input import check_input
 
@@ -476,3 +476,38 @@ def test_chunks_of_other_libraries_raise(tmp_path: Path) -> None:
         with pytest.raises(TypeError, match=r"'a' is a Chunked in chunks, .* call \.compute\(\)"):
             to_file(make(Chunked(np.ones((3, 3), "f4")), "x", "y"), tmp_path / f"a.{suffix}")
     assert list(tmp_path.iterdir()) == []
+
+
+ORDERED = {
+    "a.tens": ("f8", ("i", "j")),
+    "a.safetensors": ("f4", ("x", "y")),
+    "a.mag": ("f4", ("x", "y")),
+    "a.pycauset": ("f8", ("row", "col")),
+    "CoulombVertex.yaml": ("f8", ("State", "State_2")),
+}
+
+
+@pytest.mark.parametrize("file", ORDERED)
+def test_permuted_dims_of_opened_file_are_named(file: str, tmp_path: Path) -> None:
+    dtype, (first, second) = ORDERED[file]
+    path, new = tmp_path / file, tmp_path / "new" / file
+    new.parent.mkdir()
+    name = "CoulombVertex" if file.endswith(".yaml") else "tensor"
+    dims, shape = (first, second), (3, 3)
+    if file.endswith(".yaml"):
+        dims, shape = ("AuxiliaryField", *dims), (2, *shape)
+    to_file(xr.Dataset({name: (dims, np.ones(shape, dtype), {"unit": 1.0})}), path)
+    ds = load(path)
+    changed = dims[:-2] + (second, first)
+    order = ", ".join(map(repr, dims))
+    for chunks in (None, {}):
+        opened = xr.open_dataset(path, engine="tensorfmt", chunks=chunks)
+        permuted = opened.transpose(*changed)
+        with pytest.warns(TensorFormatWarning, match=re.escape(f".transpose({order}) for")):
+            to_file(permuted, new, mode="w")
+    to_file(ds, new, mode="w")
+    if not file.endswith(".yaml"):  # the names are types there
+        renamed = ds.rename({first: "k"})
+        to_file(renamed, new, mode="w")
+        with pytest.warns(TensorFormatWarning, match=re.escape(f".transpose('k', '{second}') for")):
+            to_file(renamed.transpose(), new, mode="w")

@@ -149,7 +149,7 @@ def _normalize_all(attrs: Mapping[Any, Any], dtype: np.dtype[Any]) -> dict[Any, 
         name: _normalize(name, value, dtype) if name in _ATTRIBUTES else value
         for name, value in attrs.items()
     }
-    if normalized.get("calendar", "") is None:
+    if normalized.get("calendar", "") is None and " since " in (normalized.get("units") or ""):
         normalized["units"] = None  # times of an unknown calendar
     return {k: v for k, v in normalized.items() if v is not None or k not in _ATTRIBUTES}
 

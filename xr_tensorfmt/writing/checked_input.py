@@ -133,9 +133,18 @@ class CheckedInput:
         dims : sequence of hashable
             Its dims in the order of the file to write.
         """
-        before = [dim for dim in self.file_dims.get(name, ()) if dim in dims]
-        if [dim for dim in dims if dim in before] != before:
-            order = ", ".join(map(repr, [*before, *(dim for dim in dims if dim not in before)]))
+        known = self.file_dims.get(name, ())
+        before = [dim for dim in known if dim in dims]
+        others = [dim for dim in dims if dim not in before]
+        if len(known) == len(dims):  # a dimension that was renamed is still on its axis
+            renamed = iter(others)
+            expected = [dim if dim in before else next(renamed) for dim in known]
+            is_permuted = expected != [*dims]
+        else:
+            expected = [*before, *others]
+            is_permuted = [dim for dim in dims if dim in before] != before
+        if is_permuted:
+            order = ", ".join(map(repr, expected))
             warnings.warn(
                 f"{self.path}: the dims {tuple(dims)} of {name!r} are in another order than in the "
                 f"opened file; write ds[{name!r}].transpose({order}) for programs that expect its "
@@ -173,7 +182,6 @@ class CheckedInput:
             raise ValueError(
                 f"{self.path}: {name!r} must have {len(dims)} dimensions, not {variable.ndim}"
             )
-        self.warn_of_order(name, variable.dims)
         losses: list[tuple[DroppablePart, str, str]] = []
         if name != OpenOptions.name:
             losses.append(("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}"))
@@ -187,6 +195,7 @@ class CheckedInput:
             method = "drop_encoding()" if attr in cf.RELATED else "drop_attrs()"
             losses.append(("attrs", f"the attribute {attr!r}", f"call {method}"))
         self._refuse_losses(losses)
+        self.warn_of_order(name, variable.dims)
         self._warn_of_scaling(attrs)
         return name, variable
 

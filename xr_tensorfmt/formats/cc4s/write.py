@@ -134,6 +134,7 @@ def _plan_tensor(
     """Return the keys of a tensor, the attributes that they cannot hold, and its elements."""
     variable = checked.variables[name]
     check_types(checked.path, cc4s_object, name, variable, types)
+    checked.warn_of_order(name, variable.dims)
     conversion = checked.choose_conversion(name, variable, _ELEMENTS)
     element = conversion.element
     is_text = elements == "text"

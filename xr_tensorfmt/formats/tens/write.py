@@ -53,7 +53,8 @@ def _plan_0_9(checked: CheckedInput) -> FilePlan:
 def _plan_1_0(checked: CheckedInput) -> FilePlan:
     """Plan a file of version 1.0: header, embedded metadata, values."""
     checked = checked.encode(read.DTYPES[read.VERSION_1_0])
-    _, variable = checked.single_variable
+    name, variable = checked.single_variable
+    checked.warn_of_order(name, variable.dims)
     header, conversion = _build_header(checked, read.VERSION_1_0)
     nbytes = prod(variable.shape) * conversion.element.stored.itemsize
     data = read.pack_chunk_header(read.DENSE_DATA, nbytes)
