@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +238,11 @@ def format_table(memory: MemoryFileSystem, directory: Path) -> Iterator[str]:
         lazy = needs_its_file(path)
         suffixes = ", ".join(f"`{suffix}`" for suffix in file_format.suffixes)
         own = type(file_format).check not in (Format.check, LazyFormat.check)
-        checked = own or find_spec(f"{type(file_format).__module__}.check") is not None
+        module = type(file_format).__module__
+        checked = own or (
+            isinstance(file_format, LazyFormat)
+            and hasattr(import_module(f"{module}.read"), "check")
+        )
         yield (
             f"| [{file_format.title}]({page}) | {suffixes} | "
             f"{'content' if file_format.magics else 'suffix and content'} | "

@@ -498,7 +498,7 @@ def test_permuted_dims_of_opened_file_are_named(file: str, tmp_path: Path) -> No
         dims, shape = ("AuxiliaryField", *dims), (2, *shape)
     to_file(xr.Dataset({name: (dims, np.ones(shape, dtype), {"unit": 1.0})}), path)
     ds = load(path)
-    changed = dims[:-2] + (second, first)
+    changed = (*dims[:-2], second, first)
     order = ", ".join(map(repr, dims))
     for chunks in (None, {}):
         opened = xr.open_dataset(path, engine="tensorfmt", chunks=chunks)
