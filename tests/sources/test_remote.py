@@ -158,7 +158,8 @@ def test_one_chunk_is_its_bytes_in_parts(store: Store) -> None:
     np.testing.assert_array_equal(tensor, values)
     starts = [48 + number * 2 * MIB for number in range(16)]
     assert sorted(store.log.gets) == [(start, 2 * MIB) for start in starts]
-    assert store.log.heads == isinstance(store, MemoryStore)
+    # A memory store has no conditions, so each batch is followed by a request for the version.
+    assert bool(store.log.heads) == isinstance(store, MemoryStore)
 
 
 def test_column_is_one_request_and_row_skips_no_more_than_it_may(store: Store) -> None:
@@ -477,7 +478,7 @@ def test_file_url_is_local_file(tmp_path: Path) -> None:
             "fs= must be a file system of fsspec or a store of obstore, not a str",
         ),
         (b"TENS", {"fs": MemoryFileSystem()}, TypeError, "needs the path of a file in it"),
-        ("nowhere://a", {}, ValueError, "Protocol not known: nowhere"),
+        ("nowhere://a", {}, FileNotFoundError, "fsspec knows no protocol 'nowhere'"),
         ("memory://a", {"io": "fast"}, ValueError, "io='fast' is not one of"),
         (
             "/a",
