@@ -435,6 +435,20 @@ def test_maps_of_other_programs_are_not_written_into_their_own_file(
     np.testing.assert_array_equal(np.load(path), np.arange(1024.0)[::-1])
 
 
+def test_map_of_the_file_beside_lazy_values_of_another_raises(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.mag", tmp_path / "b.mag"
+    values = np.arange(500 * 500, dtype="f4").reshape(500, 500)
+    for name in (path, other):
+        to_file(xr.Dataset({"a": (("x", "y"), values)}), name)
+    chunks = {"chunks": {}, "chunk_bytes": "100KiB"}
+    held = xr.open_dataset(path, engine="tensorfmt", **chunks).persist()
+    lazy = xr.open_dataset(other, engine="tensorfmt", **chunks)
+    both = xr.concat([held.isel(x=slice(300)), lazy.isel(x=slice(100))], "x")
+    with pytest.raises(ValueError, match=r"'a' is mapped to .*load\(\) first"):
+        to_file(both, path, region={"x": slice(100, 500)})
+    np.testing.assert_array_equal(load(path).a, values)
+
+
 def make_wide(value: float) -> xr.Dataset:
     return xr.Dataset({"a": (("x", "y"), np.full((100, 1000), value, "f4"))})
 

@@ -346,11 +346,11 @@ def _copy_mapped(path: str, name: str, variable: Variable, target: str) -> Varia
         data = data.array  # xarray has wrapped the values
     arrays = list(find_values(data)) if isinstance(data, dask.array.Array) else [data]
     mapped = [_find_mapped_file(array) for array in arrays]
-    for file in read or filter(None, mapped):
+    for file in (*read, *filter(None, mapped)):
         with suppress(OSError):  # a URL, or a name of something without a path
             if os.path.samefile(file, target):
                 hint = "copy(deep=True)" if variable.chunks is None and not read else "load()"
-                found = "is lazy and reads from" if read else "is mapped to"
+                found = "is lazy and reads from" if file in read else "is mapped to"
                 raise ValueError(
                     f"{name!r} {found} {path}, which region= changes in place; call {hint} first, "
                     "or write another file"
