@@ -111,7 +111,7 @@ class Option:
         for choice in self.choices:
             if str(value) in (choice, choice.removesuffix(".0")):
                 return choice
-        if self.choices:
+        if self.choices and value is not self.default:
             raise build_choice_error(name, value, self.choices)
         if value is not self.default and not isinstance(value, self.type):
             expected = _EXPECTED.get(self.type, f"must be of type {self.type.__name__}")
