@@ -11,6 +11,7 @@ import fsspec
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 from tests import tensfiles as tf
 from tests import vespafiles as vf
@@ -189,6 +190,21 @@ def test_zarr_behind_url() -> None:
     xr.testing.assert_identical(load_any("c.mag"), make_dataset())
     assert f"{url} exists already; pass --overwrite" in run_failing("convert", "a.mag", url)
     run_ok("convert", "a.mag", url, "--overwrite")
+
+
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize("target", ["b.zarr", "memory://store/b.zarr"])
+def test_metadata_of_groups_are_consolidated_once(target: str, monkeypatch) -> None:
+    make_tree().tensorfmt.to_file("a.mag")
+    calls: list[object] = []
+    consolidate = zarr.consolidate_metadata
+    monkeypatch.setattr(
+        zarr, "consolidate_metadata", lambda *args: (calls.append(args), consolidate(*args))
+    )
+    run_ok("convert", "a.mag", target, "--tree")
+    assert len(calls) == 1
+    opened = xr.open_datatree(target, engine="zarr", consolidated=True, chunks=None)
+    xr.testing.assert_identical(opened, make_tree())
 
 
 def test_store_in_s3_is_not_converted_to_itself(s3: S3Store) -> None:

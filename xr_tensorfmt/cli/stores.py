@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, BinaryIO
@@ -143,8 +144,8 @@ def write_store(
                     "to convert it to groups, or rename the variable"
                 )
         store = _get_zarr_store(location.path if location.is_local else target)
-        # xarray would consolidate the metadata of the store after each group.
-        options: Any = {"consolidated": False} if isinstance(data, xr.DataTree) else {}
+        is_tree = isinstance(data, xr.DataTree)
+        options: Any = {"consolidated": False} if is_tree else {}
         data.to_zarr(
             store,
             mode="w" if overwrite else "w-",
@@ -153,6 +154,8 @@ def write_store(
             write_empty_chunks=True,  # -0.0 equals the fill value, and would become 0.0
             **options,
         )
+        if is_tree:
+            _consolidate(target if is_url(target) else store, storage_options)
     elif location.is_local:
         _write_netcdf(data, location.path, encoding, replace=overwrite)
     else:
@@ -179,6 +182,18 @@ def _get_zarr_store(path: str) -> Any:
     import zarr  # noqa: PLC0415  # an optional package
 
     return zarr.storage.LocalStore(path)
+
+
+def _consolidate(target: Any, storage_options: dict[str, Any] | None) -> None:
+    """Collect the metadata of all groups of a zarr store, which xarray does after each group."""
+    import zarr  # noqa: PLC0415  # an optional package
+
+    store: Any = target
+    if is_url(target):
+        store = zarr.storage.FsspecStore.from_url(target, storage_options=storage_options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zarr warns that version 3 does not specify it
+        zarr.consolidate_metadata(store)
 
 
 def _write_netcdf(
