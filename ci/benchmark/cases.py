@@ -304,7 +304,7 @@ def stats(folder: Path, count: int) -> Built:
     compute = lambda x: (x.mean(), x.min(), x.max(), np.isnan(x).sum(), (x == 0).sum())  # noqa: E731
     summaries = lambda: [[*map(float, compute(x))] for x in map(load_file(path).get, model)]  # noqa: E731
     by_numpy = lambda: json.dumps(summaries()), lambda text: [x[0] for x in json.loads(text)]
-    summarize = partial(run_command, "info", "--stats", path)
+    summarize = partial(run_command, "info", "--json", "--stats", path)
     contenders = {OURS: (summarize, get_means), "safetensors and numpy": by_numpy}
     return contenders, lambda: [array.mean() for array in model.values()]
 
