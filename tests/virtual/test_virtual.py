@@ -460,7 +460,7 @@ def _write_missing_labels(directory: Path) -> Path:
 
 REFUSED = {
     _write_missing_labels: "'label', because it has str values and an attribute '_FillValue'",
-    _write_bits: "its layout Bits is not a single array",
+    _write_bits: "its layout Packed is not a single array",
     _write_triangle: "its layout Packed",
     _write_identity: "its layout Gathered",
     _write_scaled: "its layout Gathered",
