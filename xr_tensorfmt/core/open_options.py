@@ -157,7 +157,7 @@ SHARED_OPTIONS = {
 
 
 def share_options(*names: str) -> dict[str, Option]:
-    """Return some of the options that several formats have, for `Format.open_options`."""
+    """Return some of the options that several formats have, for ``Format.open_options``."""
     return {name: SHARED_OPTIONS[name] for name in names}
 
 
