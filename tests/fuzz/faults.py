@@ -105,8 +105,9 @@ FAULTS = (
 
 def _insert_where_blocks_exceed_file(name: str, statement: str) -> Fault:
     """Insert a fault that is reached if a Vespa header has more blocks than bytes."""
-    new = f"if min_bytes > available and not {statement}:"
-    return Fault(name, "vespa", "if min_bytes > available:", new)
+    return Fault(
+        name, "vespa", "min_bytes <= available,", f"min_bytes <= available or {statement},"
+    )
 
 
 BREAKS = (

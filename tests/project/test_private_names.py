@@ -80,8 +80,8 @@ def test_private_names_are_used_only_in_listed_modules() -> None:
 
 
 def test_xarray_keeps_unread_array_of_variable_in_data() -> None:
-    lazy = xr.Variable("x", xr.core.reading.LazilyIndexedArray(np.arange(3)))
-    assert isinstance(lazy._data, xr.core.reading.ExplicitlyIndexed)
+    lazy = xr.Variable("x", xr.core.indexing.LazilyIndexedArray(np.arange(3)))
+    assert isinstance(lazy._data, xr.core.indexing.ExplicitlyIndexed)
 
 
 def test_fsspec_has_private_names_that_are_used() -> None:

@@ -139,7 +139,7 @@ LAZY = {
     "basic": lambda array: array[2:5, 1, ::-1],
     "outer": lambda array: array.isel(x=[4, 0, 0], z=[1, 2]),
     "pointwise": lambda array: array.isel(x=xr.Variable("p", [1, 2]), z=xr.Variable("p", [0, 3])),
-    "transposed": lambda array: array.transpose("z", "x", "y"),
+    "transposed": lambda array: array.transpose("z", "x", "y").drop_encoding(),
     "nothing": lambda array: array[:0],
 }
 

@@ -177,7 +177,7 @@ class Deflated(WholeLayout):
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the whole shape: each process would inflate all for each chunk."""
-        return self.shape
+        return tuple(max(1, length) for length in self.shape)
 
 
 def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ import pytest
 import xarray as xr
 from dask.base import tokenize
 from fsspec.implementations.memory import MemoryFileSystem
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -326,6 +326,7 @@ def test_deflated_members_are_validated_one_after_the_other(tmp_path: Path) -> N
 
 
 @given(arrays)
+@example(np.zeros(0, dtype=bool))
 def test_reads_deflated_files_of_numpy(values: Any) -> None:
     np.testing.assert_array_equal(open_lazily(deflate_files(a=values)).a.values, values)
 
