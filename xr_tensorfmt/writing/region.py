@@ -46,7 +46,8 @@ def _find_header(source: Source, container: Container) -> dict[str, int]:
     for tensor in (*container.tensors, *container.coordinates):
         owner = tensor.source or source
         start = _find_first_byte(tensor)
-        stops[owner.name] = min(stops.get(owner.name, owner.size), start or owner.size)
+        stop = owner.size if start is None else start  # which is 0 without a header
+        stops[owner.name] = min(stops.get(owner.name, owner.size), stop)
     return stops
 
 

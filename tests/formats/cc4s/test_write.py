@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import dask.array
 import dask.array as da
 import numpy as np
 import pytest
@@ -915,6 +916,16 @@ class TestRegions:
         np.testing.assert_array_equal(actual.ph[::2], make_integrals().ph[::2])
         changed = {name for name, item in read_files(tmp_path).items() if item != before[name]}
         assert changed == {"a.components.ph.elements"}
+
+    def test_chunks_are_written_by_several_tasks(self, tmp_path: Path) -> None:
+        """A task may change the values, as the elements are a file without a header."""
+        values = np.arange(1200.0).reshape(40, 30)
+        dataset = xr.Dataset({"a": (("x", "y"), dask.array.from_array(values, chunks=(10, 10)))})
+        to_file(dataset, tmp_path / "a.yaml")
+        part, region = dataset[{"x": slice(10, 20)}] * -1, {"x": slice(10, 20)}
+        task = to_file(part, tmp_path / "a.yaml", region=region, compute=False)
+        task.compute(scheduler="synchronous")
+        np.testing.assert_array_equal(load(tmp_path / "a.yaml").a[10:20], -values[10:20])
 
     def test_values_that_were_loaded_do_not_change(
         self, tmp_path: Path, always_mapped: None
