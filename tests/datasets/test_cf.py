@@ -102,6 +102,47 @@ def test_any_attributes_open_and_are_written_again(
         xr.testing.assert_equal(again, opened.load())
 
 
+@pytest.mark.parametrize(
+    ("dtype", "attrs"),
+    [
+        ("u1", {"_FillValue": -1}),
+        ("u1", {"_FillValue": [-1]}),
+        ("i1", {"_FillValue": 255}),
+        ("u1", {"_FillValue": -1, "missing_value": 0}),
+        ("u1", {"_FillValue": 0, "missing_value": -1}),
+        ("i1", {"_FillValue": 255, "missing_value": 0}),
+        ("u1", {"_FillValue": -1, "missing_value": [3, 0]}),
+        ("u1", {"_FillValue": [-1, 0]}),
+        ("u1", {"_FillValue": 0.5, "missing_value": 0}),
+        ("u1", {"_FillValue": 0, "missing_value": 0.5}),
+        ("u1", {"_FillValue": -1, "missing_value": 0, "scale_factor": 2.0}),
+        ("u1", {"_FillValue": -1, "missing_value": 0, "_Unsigned": "true"}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::xarray.SerializationWarning")  # of several fill values
+@pytest.mark.filterwarnings("ignore::xr_tensorfmt.TensorFormatWarning")  # of 0.5
+def test_fill_values_beyond_the_dtype_fill_nothing(
+    tmp_path: Path, dtype: str, attrs: dict[str, Any]
+) -> None:
+    """The byte 255 is no fill value, although it is -1 with the other sign. xarray refuses them."""
+    values = np.array([1, 0, 255], "u1").view(dtype)
+    to_file(xr.Dataset({"v": ("x", values, attrs)}), tmp_path / "a.mag")
+    opened = xr.load_dataset(tmp_path / "a.mag", engine="tensorfmt")
+    assert not np.isnan(opened.v[2])
+    to_file(opened, tmp_path / "b.mag")
+    xr.testing.assert_equal(xr.load_dataset(tmp_path / "b.mag", engine="tensorfmt"), opened)
+    stored = xr.load_dataset(tmp_path / "b.mag", engine="tensorfmt", decode_cf=False)
+    for name in attrs.keys() - {"_Unsigned"}:
+        np.testing.assert_array_equal(np.ravel(stored.v.attrs[name]), np.ravel(attrs[name]))
+
+
+def test_nan_without_fill_value_of_the_dtype_raises(tmp_path: Path) -> None:
+    encoding = {"_FillValue": -1, "missing_value": -2, "dtype": "uint8"}
+    ds = xr.Dataset({"v": ("x", [1.0, np.nan], {}, encoding)})
+    with pytest.raises(ValueError, match="uint8 cannot represent"):
+        to_file(ds, tmp_path / "a.mag")
+
+
 @pytest.mark.parametrize("suffix", [*SUFFIXES, "yaml"])
 @pytest.mark.parametrize("attribute", ["units", "scale_factor"])
 def test_messages_about_attributes_name_the_file(

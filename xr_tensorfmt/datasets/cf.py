@@ -7,7 +7,7 @@ attributes take part. Others are left as they are.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -278,12 +278,17 @@ def _prepare_encoding(name: str, variable: Variable) -> Variable:
     if variable.dtype.kind in _TIMES and dtype is not None:
         # xarray does not notice that a short integer overflows.
         encoding["dtype"] = np.dtype(np.int64) if dtype.kind in "iu" else dtype
-    if encoding.pop("_Unsigned", None) is not None and dtype is not None:
+    encoding.pop("_Unsigned", None)
+    if dtype is not None and _changes_sign(variable.encoding):
         for key in _FILL_VALUES & encoding.keys():
             encoding[key] = _view_as(encoding[key], dtype)
-    if "missing_value" in encoding and "_FillValue" in encoding:
-        encoding["missing_value"] = encoding["_FillValue"]  # NaN becomes the latter
+    if "missing_value" in encoding and "_FillValue" in encoding:  # NaN becomes one of them
+        chosen = _choose_fill_value([encoding["_FillValue"], encoding["missing_value"]], dtype)
+        encoding["missing_value"] = encoding["_FillValue"] = chosen
     attrs = _normalize_all(variable.attrs, _get_number_dtype(variable))
+    if dtype is not None:  # in which xarray would fill with a `_FillValue` of the attributes
+        unused = {k for k in _FILL_VALUES & attrs.keys() if _normalize(k, attrs[k], dtype) is None}
+        attrs = {key: value for key, value in attrs.items() if key not in unused}
     if "_FillValue" not in attrs:
         encoding.setdefault("_FillValue", None)  # xarray adds NaN otherwise
     copied = _load_small(variable).copy(deep=False)
@@ -313,8 +318,11 @@ def _normalize_encoding(name: str, variable: Variable) -> dict[str, Any]:
             )
         if value is None:
             del encoding[key]
-        else:  # NaN is written as the first of several values
-            encoding[key] = value[0] if isinstance(value, np.ndarray) else value
+        elif isinstance(value, np.ndarray):
+            is_viewed = _changes_sign(encoding)
+            encoding[key] = _choose_fill_value(list(value), None if is_viewed else dtype)
+        else:
+            encoding[key] = value
     return encoding
 
 
@@ -329,6 +337,26 @@ def find_dtype(encoding: Mapping[str, Any]) -> np.dtype[Any] | None:
     kinds = {("true", "i"): "u", ("false", "u"): "i"}
     kind = kinds.get((str(encoding.get("_Unsigned")), dtype.kind))
     return np.dtype(f"{kind}{dtype.itemsize}") if kind else dtype
+
+
+def _changes_sign(encoding: Mapping[str, Any]) -> bool:
+    """Return whether `_Unsigned` gives integers the other sign, so that fill values get it, too."""
+    dtype = find_dtype(encoding)
+    return dtype is not None and dtype.kind != np.dtype(encoding["dtype"]).kind
+
+
+def _is_storable(value: Any, dtype: np.dtype[Any] | None) -> bool:
+    """Return whether a dtype has a fill value. A file may have others, which fill nothing."""
+    if dtype is None or dtype.kind not in "iu":
+        return True
+    limits = np.iinfo(dtype)
+    array = np.asarray(value)  # or a list of one
+    return bool(((limits.min <= array) & (array <= limits.max)).all())
+
+
+def _choose_fill_value(values: Sequence[Any], dtype: np.dtype[Any] | None) -> Any:
+    """Return the value that NaN is written as: the first one that can be stored, or the first."""
+    return next((value for value in values if _is_storable(value, dtype)), values[0])
 
 
 def _view_as(value: Any, dtype: np.dtype[Any]) -> Any:
@@ -363,13 +391,20 @@ def _finish(name: str, original: Variable, encoded: Variable, cast: Cast) -> Var
         if dtype != encoded.dtype:
             encoded = cast(name, encoded, dtype, is_scaled)
         if dtype.kind in "iu" and not is_scaled:
-            attrs |= {key: dtype.type(attrs[key]) for key in _FILL_VALUES & attrs.keys()}
-    has_sign = original.encoding.get("_Unsigned") is not None
-    if dtype is not None and has_sign:
+            attrs |= {
+                key: dtype.type(attrs[key])
+                for key in _FILL_VALUES & attrs.keys()
+                if _is_storable(attrs[key], dtype)
+            }
+    has_sign = _changes_sign(original.encoding)
+    if has_sign:
         kept["dtype"] = dtype
     for key in _FILL_VALUES & attrs.keys():
         value: Any = original.encoding.get(key)
-        if np.size(value) > 1 or (key == "missing_value" and value is not None and not has_sign):
+        if value is None:
+            continue
+        is_kept = not has_sign and (key == "missing_value" or not _is_storable(value, dtype))
+        if np.size(value) > 1 or is_kept:
             attrs[key] = value
     coordinates = original.encoding.get("coordinates")
     if isinstance(coordinates, str):
