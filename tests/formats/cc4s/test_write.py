@@ -9,7 +9,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import dask.array
 import dask.array as da
 import numpy as np
 import pytest
@@ -920,7 +919,7 @@ class TestRegions:
     def test_chunks_are_written_by_several_tasks(self, tmp_path: Path) -> None:
         """A task may change the values, as the elements are a file without a header."""
         values = np.arange(1200.0).reshape(40, 30)
-        dataset = xr.Dataset({"a": (("x", "y"), dask.array.from_array(values, chunks=(10, 10)))})
+        dataset = xr.Dataset({"a": (("x", "y"), da.from_array(values, chunks=(10, 10)))})
         to_file(dataset, tmp_path / "a.yaml")
         part, region = dataset[{"x": slice(10, 20)}] * -1, {"x": slice(10, 20)}
         task = to_file(part, tmp_path / "a.yaml", region=region, compute=False)
