@@ -43,7 +43,8 @@ MARKERS = {
         "workflows/test_keys_and_urls.py", "writing/test_remote.py",
     },
     "docs": {
-        "formats/cc4s/test_tutorial.py", "project/test_benchmark.py", "project/test_readme.py",
+        "formats/cc4s/test_tutorial.py", "project/test_benchmark.py",
+        "project/test_docstrings.py", "project/test_readme.py", "project/test_site.py",
     },
     "slow": {
         "cli/test_batch.py", "cli/test_stores.py", "cli/test_terminal.py", "datasets/test_dask.py",
@@ -52,7 +53,7 @@ MARKERS = {
         "formats/test_hostile.py", "formats/test_third_party.py", "fuzz",
         "project/test_architecture.py", "project/test_format_tables.py",
         "project/test_private_names.py", "sources/test_extras.py", "sources/test_requests.py",
-        "writing/test_killed.py", "writing/test_signals.py",
+        "writing/test_injected_faults.py", "writing/test_killed.py", "writing/test_signals.py",
         "workflows", "writing/test_attributes.py", "writing/test_round_trips.py",
     },
 }  # fmt: skip

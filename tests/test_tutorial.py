@@ -66,6 +66,7 @@ def test_the_network_recognises_points_inside_a_circle() -> None:
     assert inside.tolist() == [True, True, False, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "write"),
     [

@@ -108,6 +108,7 @@ def test_file_that_changes_during_validation_raises(
         validate(path)
 
 
+@pytest.mark.slow
 def test_number_of_findings_is_limited() -> None:
     twos = {f"{n}": mf.Put("bool", (1,), b"\2") for n in range(MAX_FINDINGS + 5)}
     content = mf.make_document(twos)
@@ -500,6 +501,7 @@ DAMAGES: dict[str, Callable[[], tuple[bytes, str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DAMAGES)
 def test_validate_never_raises_for_corrupt_files(name: str) -> None:
     content, family = DAMAGES[name]()

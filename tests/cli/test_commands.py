@@ -103,6 +103,7 @@ def run_line(line: str) -> str:
     return result.stdout + result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cli.md", "cli/convert.md"])
 def test_examples_of_page_print_their_output(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (DOCS / name).read_text(encoding="utf-8")
@@ -126,6 +127,7 @@ def test_examples_are_not_copied_to_existing_directory() -> None:
 # info
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_info_describes_every_container(name: str) -> None:
     path = name if name.endswith((".tbf", ".safetensors")) else f"{name}.bin"
@@ -200,6 +202,7 @@ def test_statistics_of_all_values() -> None:
     assert "min 0, max 5, mean (1+1j), nan 0, zeros 1" in run_ok("info", "--stats", "c.tens")
 
 
+@pytest.mark.slow
 def test_statistics_of_blocks_equal_those_of_all_values() -> None:
     values = np.random.default_rng(0).normal(size=(3000, 3000)).astype("f4")
     values[0, :5] = values[2000, 7] = np.nan

@@ -178,6 +178,7 @@ def test_difference_larger_than_float64_is_infinite() -> None:
     assert "1 of 2 values differ, by up to inf, 1.7e+308 and -1.7e+308 at [1]" in output
 
 
+@pytest.mark.slow
 def test_large_variables_are_compared_in_blocks_that_cover_them() -> None:
     values = np.zeros((3000, 5000))
     seen = np.zeros(values.shape, int)

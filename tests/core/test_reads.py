@@ -83,6 +83,7 @@ def count_kept_bytes(values: Any) -> int:
     return owner.nbytes if values is None else len(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("io", [*IOS, "bytes", "file object", "store"])
 @pytest.mark.parametrize("name", FILES)
 def test_values_keep_only_their_own_memory(name: str, io: str, tmp_path: Path) -> None:
@@ -144,6 +145,7 @@ def is_same(actual: tuple[int, int], planned: tuple[int, int]) -> bool:
     return actual[1] == planned[1] and actual[0] in (planned[0], planned[0] // 4096 * 4096)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "preadv"), reason="reads are not recorded")
 @pytest.mark.parametrize("chunks", [None, {}])
 @pytest.mark.parametrize("io", IOS)
@@ -167,6 +169,7 @@ def test_planned_requests_are_the_system_calls(
             assert all(map(is_same, sorted(calls), planned)), key_name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_planned_requests_are_those_of_other_sources(name: str) -> None:
     for key_name, key in KEYS.items():

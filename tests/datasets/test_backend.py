@@ -374,6 +374,7 @@ def test_dataset_can_be_saved_elsewhere(path: Path, tmp_path: Path, chunks) -> N
         np.testing.assert_array_equal(copy.tensor, VALUES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [None, {}])
 @pytest.mark.parametrize("engine", ["netcdf4", "h5netcdf", "zarr"])
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ def assert_decoded(actual: xr.Dataset, stored: xr.Dataset, **keywords: Any) -> N
             assert actual[name].encoding[attribute] == variable.encoding[attribute]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keywords",
     [{}, {"decode_coords": "all"}, {"decode_coords": False}, {"decode_times": False}],

@@ -38,6 +38,7 @@ COMPUTATIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inline", [True, False])
 @pytest.mark.parametrize("computation", COMPUTATIONS)
 def test_explained_ranges_equal_actual_reads(store, computation: str, inline: bool) -> None:

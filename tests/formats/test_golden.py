@@ -50,12 +50,14 @@ def get_bits(values: np.ndarray) -> bytes:
     return np.where(np.isnan(values), np.nan, values).tobytes()
 
 
+@pytest.mark.slow
 def test_golden_file_opens_unchanged_in_chunks(golden: Golden) -> None:
     dataset, _ = open_golden(golden.path, chunks={})
     for name, values in golden.values.items():
         np.testing.assert_array_equal(make_storable(dataset[name].values), values, strict=True)
 
 
+@pytest.mark.slow
 def test_golden_file_has_no_findings(golden: Golden) -> None:
     assert [finding for finding in validate(golden.path) if finding.severity == "error"] == []
 

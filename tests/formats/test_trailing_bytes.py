@@ -51,6 +51,7 @@ def open_loaded(path: Path, **options: bool) -> xr.Dataset:
     return xr.open_dataset(path, engine="tensorfmt", **options).load()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CONTENTS if name not in SIZED])
 def test_bytes_after_end_raise_unless_verify_is_false(name: str, tmp_path: Path) -> None:
     content = CONTENTS[name]()

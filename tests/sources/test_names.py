@@ -51,6 +51,7 @@ def read(path: object, **options: object) -> np.ndarray:
     return variable.values
 
 
+@pytest.mark.slow
 @on_posix
 @stems
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -71,6 +72,7 @@ def test_local_name_is_local_file(stem: str, suffix: str, in_directory: Path) ->
     assert {path.name for path in in_directory.iterdir()} >= {"H2O", name}
 
 
+@pytest.mark.slow
 @on_posix
 @stems
 def test_command_takes_local_names(stem: str) -> None:

@@ -463,6 +463,7 @@ class SlowFile(io.FileIO):
         return position
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["threads", "dask", "opening"])
 def test_datasets_of_one_file_object_are_read_in_threads(kind: str, tmp_path: Path) -> None:
     arrays = {f"{group}.w": (group, np.full(20_000, ord(group) * 1.0)) for group in "ab"}

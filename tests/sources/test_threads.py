@@ -49,6 +49,7 @@ def test_error_is_raised_by_future() -> None:
         start_in_thread(int, "x").result(5)
 
 
+@pytest.mark.slow
 def test_openings_with_new_stores_leave_no_threads() -> None:
     values = np.arange(6000.0).reshape(30, 200)
     tensors = []

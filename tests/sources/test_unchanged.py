@@ -38,6 +38,7 @@ def round_time(path: Path) -> None:
     os.utime(path, (seconds, seconds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [touch, copy, round_time])
 @pytest.mark.parametrize("io", ["auto", "read", "mmap"])
 @pytest.mark.parametrize("chunks", [None, {}], ids=str)

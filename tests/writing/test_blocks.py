@@ -87,6 +87,7 @@ def test_merged_chunks_have_a_memory_limit() -> None:
     assert merge_chunks(((4 * rows,), (1,) * 8), (1, 1), 8, 8) == ((4 * rows,), (1,) * 8)
 
 
+@pytest.mark.slow
 def test_file_with_another_fastest_axis_is_written_in_tiles(tmp_path: Path) -> None:
     values = np.arange(3000 * 2000.0).reshape(3000, 2000)
     raw = tmp_path / "a.tens"

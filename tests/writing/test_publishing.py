@@ -190,6 +190,7 @@ def test_repeated_tasks_continue_in_the_same_unfinished_file(tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["a.safetensors"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compute", [True, False])
 def test_threads_write_large_and_small_files(tmp_path: Path, compute: bool) -> None:
     large = xr.Dataset({"w": ("x", np.ones(17 << 18, "f4"))})

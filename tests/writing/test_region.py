@@ -696,6 +696,7 @@ def test_tasks_do_not_parse_the_header(tmp_path: Path, suffix: str) -> None:
     assert load(file).v7.values.tolist() == [1] * 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [None, 10_000])
 def test_memory_of_a_column_is_bounded(tmp_path: Path, chunks: int | None) -> None:
     file = tmp_path / "a.npy"

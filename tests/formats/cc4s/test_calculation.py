@@ -112,6 +112,7 @@ def compute_energy_of_integrals(v: np.ndarray, energies: np.ndarray, occupied: i
 second_order_energy = get_functions()["second_order_energy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_complex", [False, True])
 @pytest.mark.parametrize(
     ("states", "occupied", "total"),
@@ -584,6 +585,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "select_differently",

@@ -266,6 +266,7 @@ class TestRecognition:
         path.write_text(path.read_text().replace("version: 100", "version: 100  # since 2021"))
         assert list(xr.open_dataset(path)) == ["a"]
 
+    @pytest.mark.slow
     def test_keys_at_end_of_long_file_are_found(self, tmp_path: Path) -> None:
         lines = cf.format_sorted_yaml((2,)).splitlines(keepends=True)
         offset = lines.index("metaData:\n") + 1

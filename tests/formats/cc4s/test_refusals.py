@@ -335,6 +335,7 @@ def test_much_white_space_before_values(tmp_path: Path, is_complex: bool) -> Non
     np.testing.assert_array_equal(load(path).a.values, values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_complex", [False, True])
 def test_value_of_any_length_is_not_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_complex: bool
@@ -492,6 +493,7 @@ def test_long_blanks_are_looked_at_without_memory(end: bytes) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_components_of_thousand_lengths(tmp_path: Path) -> None:
     components = {f"c{n}": (np.zeros((0, n, n)), ["S"] * 3) for n in range(1, 1001)}
     path = cf.save_set(tmp_path, "s", components)

@@ -506,6 +506,7 @@ class TestText:
             complex(first.replace(",", "+").replace("+-", "-").replace(")", "j)")) == values[0, 0]
         )
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("size", [1 << 14, (1 << 14) + 1])
     def test_only_short_vectors_are_text(self, tmp_path: Path, size: int) -> None:
         vector = xr.DataArray(np.arange(float(size)), dims="x", name="a")

@@ -262,6 +262,7 @@ class TestMetadata:
         assert dataset.attrs["step"] == 7
         assert dataset["step"].shape == (3, 4)
 
+    @pytest.mark.slow
     def test_document_of_40_mb_is_fine(self) -> None:
         dataset = load(mf.make_document({"w": put(WEIGHTS)}, {"tokenizer": "\u00e9" * 20_000_000}))
         assert len(dataset.attrs["tokenizer"]) == 20_000_000

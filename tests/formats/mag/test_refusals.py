@@ -361,6 +361,7 @@ def test_bad_files_raise_named_fault(content: bytes, message: str) -> None:
         load(content, format="mag")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_errors_are_findings_at_the_same_offset(name: str) -> None:
     assert_finding_at_error(REFUSED[name][0], "mag")
@@ -419,6 +420,7 @@ WHOLE = {
 
 @pytest.mark.filterwarnings("ignore::xr_tensorfmt.TensorFormatWarning")
 class TestDamage:
+    @pytest.mark.slow
     @pytest.mark.parametrize("content", WHOLE.values(), ids=WHOLE)
     def test_truncated_files_open_or_raise(self, content: bytes) -> None:
         for stop in range(len(content)):
@@ -445,6 +447,7 @@ class TestDamage:
             load(bytes(changed), format="mag")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [

@@ -51,6 +51,7 @@ def test_every_dtype_loads_equal(tmp_path: Path, chunk: int | None) -> None:
         np.testing.assert_array_equal(get_raw_values(tensors[name], name), raw)
 
 
+@pytest.mark.slow
 def test_every_rank_loads_equal(tmp_path: Path) -> None:
     arrays = {f"r{rank}": np.arange(2**rank, dtype="f4").reshape((2,) * rank) for rank in range(17)}
     dataset = xr.Dataset(

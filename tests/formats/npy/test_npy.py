@@ -152,6 +152,7 @@ def test_part_of_zip_reads_that_part(memory: MemoryFileSystem) -> None:
     np.testing.assert_array_equal(rows, values[[3, 400]] + 1)
 
 
+@pytest.mark.slow
 def test_long_comment_and_large_archives_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     path.write_bytes(

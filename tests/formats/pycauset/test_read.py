@@ -117,6 +117,7 @@ def make_counted(order: int, dtype: str, *, diagonal: bool) -> np.ndarray:
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("excess", [0, 64])
 @pytest.mark.parametrize("updates", [0, 1, 2])
 @pytest.mark.parametrize("diagonal", [False, True])
@@ -180,6 +181,7 @@ WITH_ZEROS: dict[str, tuple[str, bytes, np.ndarray]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conjugated", [False, True])
 @pytest.mark.parametrize(
     "scalar", [1, -0.0, -1.5, 2 - 1j, -2 + 1j, -2 - 1j, -np.inf, complex(np.nan, -1)]

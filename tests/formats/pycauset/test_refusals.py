@@ -280,6 +280,7 @@ def test_error_messages(name: str) -> None:
     assert caught.value.offset is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_errors_are_findings_at_the_same_offset(name: str) -> None:
     assert_finding_at_error(REFUSED[name][0], "pycauset")

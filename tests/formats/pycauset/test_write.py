@@ -488,6 +488,7 @@ def test_lengths_that_dask_does_not_know_raise(tmp_path: Path) -> None:
 # Parts of files.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "matrix_type", "region"),
     [

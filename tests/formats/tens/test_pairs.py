@@ -212,6 +212,7 @@ def test_related_elements_may_both_be_stored_if_they_agree() -> None:
     assert np.isnan(open_lazily(nan).tensor.values[0, 1])
 
 
+@pytest.mark.slow
 def test_memory_for_many_pairs_is_a_multiple_of_their_size(tmp_path: Path) -> None:
     path = tmp_path / "pairs"
     count = 1 << 22  # 64 MiB

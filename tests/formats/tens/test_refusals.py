@@ -240,6 +240,7 @@ def test_bad_files_raise_with_offset(case: str) -> None:
     assert "; " in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_errors_are_findings_at_the_same_offset(name: str) -> None:
     assert_finding_at_error(REFUSED[name][0], "tens")

@@ -734,6 +734,7 @@ def test_misspelt_field_is_named(field: Any) -> None:
         vespa.from_jsonl(lines, "tensor(x[1])", field=field)
 
 
+@pytest.mark.slow
 def test_blank_lines_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "feed.jsonl"
     path.write_bytes(b"\n" * 100_000 + json.dumps(put("a", [1])).encode() + b"\n" * 1000)
@@ -750,6 +751,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["bz2", "gz", "xz"])
 @pytest.mark.parametrize("kind", BOMBS)
 def test_size_of_a_decompressed_feed_is_limited(

@@ -130,6 +130,7 @@ def test_each_documented_form_is_read(case: str, text: bool) -> None:
 WRITABLE = [case for case in DOCUMENTED if not re.fullmatch(r"tensor<.*>\(\)", DOCUMENTED[case][1])]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:hexadecimal digits of")
 @pytest.mark.parametrize("case", WRITABLE)
 @pytest.mark.parametrize("form", ["short", "long", "hex"])

@@ -129,6 +129,7 @@ def test_errors_are_one_sentence(content: bytes, message: str) -> None:
         vespa.from_hex(content.hex())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_errors_are_findings_at_the_same_offset(name: str) -> None:
     assert_finding_at_error(REFUSED[name][0], "vespa")
