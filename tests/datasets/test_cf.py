@@ -102,6 +102,25 @@ def test_any_attributes_open_and_are_written_again(
         xr.testing.assert_equal(again, opened.load())
 
 
+@pytest.mark.parametrize("dtype", ["i2", "u1", "i8", "f4"])
+@pytest.mark.parametrize("fills", [("_FillValue",), ("missing_value", "_FillValue"), ()])
+@pytest.mark.parametrize("scale", [{"scale_factor": 2}, {"add_offset": 1}])
+def test_integer_scales_do_not_make_values_integers(
+    tmp_path: Path, dtype: str, fills: tuple[str, ...], scale: dict[str, int]
+) -> None:
+    """xarray computes in the dtype of the scale, and casts NaN or 0.5 to an integer."""
+    values = np.array([3, 0, 1]).astype(dtype) / (2 if dtype == "f4" else 1)
+    attrs = {**dict.fromkeys(fills, 0), **scale}
+    ds = xr.Dataset({"v": ("x", values.astype(dtype), attrs)})
+    to_file(ds, tmp_path / "a.safetensors")
+    opened = xr.load_dataset(tmp_path / "a.safetensors", engine="tensorfmt")
+    expected = values * scale.get("scale_factor", 1) + scale.get("add_offset", 0)
+    np.testing.assert_array_equal(opened.v, np.where((values == 0) & bool(fills), np.nan, expected))
+    to_file(opened, tmp_path / "b.safetensors")
+    again = xr.load_dataset(tmp_path / "b.safetensors", engine="tensorfmt")
+    xr.testing.assert_identical(again, opened)
+
+
 @pytest.mark.parametrize(
     ("dtype", "attrs"),
     [

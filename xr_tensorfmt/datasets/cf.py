@@ -45,6 +45,7 @@ _ATTRIBUTES = VALUE_KEYS | RELATED | {"coordinates"}
 
 _TIMES = "mMO"  # objects may be times of cftime
 _NUMBERS = "iuf"
+_INTEGERS = (int, np.integer)
 
 Cast = Callable[[str, Variable, np.dtype[Any], bool], Variable]
 """Convert values to a dtype, exactly or rounded. Raise ValueError if a value does not fit."""
@@ -151,6 +152,10 @@ def _normalize_all(attrs: Mapping[Any, Any], dtype: np.dtype[Any]) -> dict[Any, 
     }
     if normalized.get("calendar", "") is None and " since " in (normalized.get("units") or ""):
         normalized["units"] = None  # times of an unknown calendar
+    if dtype.kind not in "iu" or any(normalized.get(key) is not None for key in _FILL_VALUES):
+        # xarray computes in the dtype of the scale. Integers would lose fractions and NaN.
+        scales = {k: normalized[k] for k in _SCALES if isinstance(normalized.get(k), _INTEGERS)}
+        normalized |= {key: float(value) for key, value in scales.items()}
     return {k: v for k, v in normalized.items() if v is not None or k not in _ATTRIBUTES}
 
 
