@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from tests import pycausetfiles as pf
-from xr_tensorfmt.core.elements import Boolean
+from xr_tensorfmt.core.elements import Boolean, Element
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.formats.pycauset.packed import Packed, Rows
+from xr_tensorfmt.formats.pycauset.packed import Packed
 
 Case = tuple[bytes, Layout, np.ndarray]
+BIT = Boolean()
 
 
 def make_random_bits(rows: int, columns: int) -> np.ndarray:
@@ -18,17 +19,22 @@ def make_random_bits(rows: int, columns: int) -> np.ndarray:
 
 def make_dense_bits(rows: int, columns: int, multiple: int = 8) -> Case:
     values = make_random_bits(rows, columns)
-    layout = Packed(Rows(rows, columns, 1, multiple, 16), Boolean())
+    layout = Packed(rows, columns, BIT, multiple, 16)
     return bytes(16) + pf.pack_bits(values, multiple, dirty=True), layout, values
 
 
-def make_triangle_rows(
-    order: int, bits: int, offset: int, *, diagonal: bool = False, unit: int = 8
-) -> Rows:
-    return Rows(order, order, bits, unit, offset, 0 if diagonal else 1)
+def make_triangle(
+    order: int,
+    offset: int,
+    element: Element = BIT,
+    *,
+    diagonal: bool = False,
+    unit: int = 8,
+) -> Packed:
+    return Packed(order, order, element, unit, offset, 0 if diagonal else 1)
 
 
 def make_causal(order: int) -> Case:
     values = np.triu(make_random_bits(order, order), 1)
-    layout = Packed(make_triangle_rows(order, 1, 64), Boolean())
+    layout = make_triangle(order, 64)
     return bytes(64) + pf.pack_triangle(values, dirty=True), layout, values

@@ -7,24 +7,45 @@ relations, such as all blocks below the diagonal.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from operator import index
+from typing import Any
+from uuid import uuid4
 
+import dask.array
 import numpy as np
 from numpy.typing import NDArray
-from xarray import DataArray
+from xarray import DataArray, Variable
 
-from xr_tensorfmt.datasets.lazy_array import drop_chunks
-from xr_tensorfmt.formats.pycauset import counts
-from xr_tensorfmt.formats.pycauset.counts import CausalMatrix, count_bits
+from xr_tensorfmt.core.extents import Integers, ceil_div
+from xr_tensorfmt.core.layout import Transposed
+from xr_tensorfmt.core.reading import normalize_entry
+from xr_tensorfmt.core.selection import indices_to_array
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.datasets.lazy_array import drop_chunks, find_undecoded_tensor
+from xr_tensorfmt.formats.pycauset.packed import Packed
 
 __all__ = ["count_between", "interval", "interval_sizes", "links", "popcount"]
+
+# Packed bytes to count at a time, to stay within a processor cache.
+_CACHED_BYTES = 2 << 20
+_WORD_BYTES = 8
+# Words whose first bits are set, by the number of these bits.
+_LOW_BITS = np.array([(1 << count) - 1 for count in range(65)], dtype="<u8")
+# The sum of so many bits fits in a byte.
+_BYTE_ROWS = 255
+
+# Rows and columns of a block: 16 MiB of float32, enough for a fast product of matrices.
+_BLOCK = 2048
+_Block = NDArray[np.bool_]
 
 
 def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) -> DataArray:
     """Count the elements that are True along dimensions, as ``da.sum(dim)`` does.
 
-    This counts the packed bytes of the file, in bounded memory, if `da` has not been read yet.
+    This counts the packed bytes of the file at once, in bounded memory, if `da` has not been read
+    yet.
 
     Parameters
     ----------
@@ -36,7 +57,7 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     Returns
     -------
     DataArray
-        Counts of dtype int64, without attributes, in dask chunks if `da` has chunks.
+        Counts of dtype int64, without attributes.
 
     Raises
     ------
@@ -50,19 +71,17 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     >>> pycauset.popcount(causal, "later")[:4].values
     array([58, 57, 54, 50])
     """
-    if not isinstance(da, DataArray):
+    if not isinstance(da, DataArray) or da.dtype != np.bool_:
+        actual = f"{type(da).__name__} of {getattr(da, 'dtype', 'variables')}"
         raise TypeError(
-            f"popcount takes a DataArray, not a {type(da).__name__}; pass one variable, as ds[name]"
-        )
-    if da.dtype != np.bool_:
-        raise TypeError(
-            f"popcount takes an array of bool, not of {da.dtype}; use da.sum(dim), or compare first"
+            f"popcount takes a DataArray of bool, not {actual}; pass one variable, as ds[name], "
+            "and compare numbers first"
         )
     if dim is None or dim is ...:
         summed: tuple[Hashable, ...] = da.dims
     else:
         summed = (dim,) if isinstance(dim, str) or not isinstance(dim, Iterable) else tuple(dim)
-    values = count_bits(da.variable, [da.get_axis_num(name) for name in summed])
+    values = _count_packed(da.variable, [da.get_axis_num(name) for name in summed])
     if values is None:
         return da.sum(summed, keep_attrs=False).astype(np.int64, copy=False)
     dims = [name for name in da.dims if name not in summed]
@@ -102,7 +121,7 @@ def count_between(causal: DataArray) -> DataArray:
            [0, 0, 0, 0],
            [0, 0, 0, 0]], dtype=int32)
     """
-    values = CausalMatrix.from_array(causal).map_blocks(counts.count_between, np.int32)
+    values = _CausalMatrix.from_array(causal).map_blocks(_count_between, np.int32)
     return DataArray(values, causal.coords, causal.dims, "count_between")
 
 
@@ -126,7 +145,7 @@ def links(causal: DataArray) -> DataArray:
     >>> int(pycauset.links(causal).sum())
     165
     """
-    values = CausalMatrix.from_array(causal).map_blocks(counts.find_links, np.bool_)
+    values = _CausalMatrix.from_array(causal).map_blocks(_find_links, np.bool_)
     return DataArray(values, causal.coords, causal.dims, "links")
 
 
@@ -150,9 +169,9 @@ def interval_sizes(causal: DataArray) -> DataArray:
     >>> pycauset.interval_sizes(causal)[:4].values
     array([165, 119, 102,  67])
     """
-    matrix = CausalMatrix.from_array(causal)
-    ones = (1,) * len(matrix.lengths)
-    sizes = matrix.map_blocks(counts.count_sizes, np.int64, (ones, ones, (matrix.size,)))
+    matrix = _CausalMatrix.from_array(causal)
+    ones, size = (1,) * len(matrix.lengths), matrix.variable.shape[0]
+    sizes = matrix.map_blocks(_count_sizes, np.int64, (ones, ones, (size,)))
     return DataArray(sizes.sum(axis=(0, 1)), dims="size", name="interval_sizes")
 
 
@@ -183,7 +202,7 @@ def interval(causal: DataArray, first: int, last: int) -> NDArray[np.int64]:
     >>> pycauset.interval(causal, 6, 33)
     array([14, 16, 27])
     """
-    counts.check_causal(causal)
+    _check_causal(causal)
     try:
         row, column = (index(np.asarray(position)[()]) for position in (first, last))
     except TypeError:
@@ -193,3 +212,176 @@ def interval(causal: DataArray, first: int, last: int) -> NDArray[np.int64]:
         ) from None
     variable = drop_chunks(causal.variable)
     return np.flatnonzero(variable[row].values & variable[:, column].values)
+
+
+def _count_packed(variable: Variable, summed_axes: Sequence[int]) -> Any:
+    """Count along axes of a variable, or return None unless its bits are packed in a file."""
+    lazy = find_undecoded_tensor(variable)
+    view = None if lazy is None else lazy.array.layout
+    bits = view.inner if isinstance(view, Transposed) else view
+    if lazy is None or not isinstance(bits, Packed) or not bits.has_bits:
+        return None
+    axes: tuple[int, ...] = (1,) if bits.is_vector else (0, 1)
+    if isinstance(view, Transposed):
+        axes = view.axes
+    picks = dict(zip(axes, map(normalize_entry, lazy.key.tuple, lazy.array.shape), strict=True))
+    # The variable has the axes of the layout in this order, without axes that a key dropped.
+    remaining = [axis for axis in axes if not isinstance(picks[axis][1], int)]
+    summed = [remaining[number] for number in summed_axes]
+    kept = [axis for axis in remaining if axis not in summed]
+    rows = indices_to_array(picks[0][0] if 0 in picks else range(1))
+    columns = picks[1][0]
+    repeats = any(isinstance(picks[axis][1], np.ndarray) for axis in summed)
+    if len(kept) > 1 or repeats or not isinstance(columns, range) or columns.step != 1:
+        return None
+    count = count_columns if kept == [1] else count_rows
+    values = count(lazy.array.source, bits, rows, columns)
+    return values[picks[kept[0]][1]] if kept else values.sum()
+
+
+def _divide(rows: Integers, columns: range) -> Iterable[Integers]:
+    """Divide rows into batches whose packed bits fit into a processor cache."""
+    step = max(1, _CACHED_BYTES // max(_WORD_BYTES, len(columns) // 8))
+    return (rows[first : first + step] for first in range(0, rows.size, step))
+
+
+def count_rows(source: Source, bits: Packed, rows: Integers, columns: range) -> Integers:
+    """Count the bits of rows."""
+    counts = [_count_batch(source, bits, batch, columns) for batch in _divide(rows, columns)]
+    return np.concatenate([rows[:0], *counts])
+
+
+def _count_batch(source: Source, bits: Packed, rows: Integers, columns: range) -> Integers:
+    counts = np.zeros(rows.size, dtype=np.int64)
+    pieces = bits.find_pieces(rows, columns.start, columns.stop, _WORD_BYTES)
+    if not len(pieces) or not columns:
+        return counts
+    words = source.read(pieces.extents).view("<u8")
+    # The selected bits of a row end at this bit, from the start of its piece.
+    end_bits = pieces.bit + len(columns) - pieces.lead
+    begins = pieces.packed_starts // _WORD_BYTES
+    ends = begins + ceil_div(end_bits, 64)
+    # The first and last word may hold bits of other columns.
+    words[begins] &= ~_LOW_BITS[pieces.bit]
+    words[ends - 1] &= _LOW_BITS[(end_bits - 1) % 64 + 1]
+    # Every second sum is of words between two rows, and is dropped.
+    bounds = np.stack([begins, ends], axis=1).ravel()[:-1]
+    # The smallest type that holds all counts is the quickest.
+    narrow = np.min_scalar_type(64 * int((ends - begins).max()))
+    words_counts = np.bitwise_count(words[: int(ends[-1])])
+    counts[: len(pieces)] = np.add.reduceat(words_counts, bounds, dtype=narrow)[::2]
+    return counts
+
+
+def count_columns(source: Source, bits: Packed, rows: Integers, columns: range) -> Integers:
+    """Count the bits of columns in some rows."""
+    counts = np.zeros(len(columns), dtype=np.int64)
+    for batch in _divide(rows, columns) if columns else ():
+        pieces = bits.find_pieces(batch, columns.start, columns.stop)
+        if not len(pieces):
+            continue
+        packed = source.read(pieces.extents)
+        ranges = pieces.packed_starts.tolist(), pieces.bit.tolist(), pieces.lead.tolist()
+        part = np.zeros(len(columns), dtype=np.uint8)
+        for number, (start, bit, lead) in enumerate(zip(*ranges, strict=True), 1):
+            stop = bit + len(columns) - lead
+            stored = packed[start : start + ceil_div(stop, 8)]
+            part[lead:] += np.unpackbits(stored, bitorder="little")[bit:stop]
+            if number % _BYTE_ROWS == 0:
+                counts += part
+                part[:] = 0
+        counts += part
+    return counts
+
+
+def _check_causal(causal: DataArray) -> None:
+    """Raise an error unless an array is a square matrix of bool."""
+    if not isinstance(causal, DataArray) or causal.dtype != np.bool_:
+        actual = f"{type(causal).__name__} of {getattr(causal, 'dtype', 'other values')}"
+        raise TypeError(f"a causal matrix is a DataArray of bool, not {actual}")
+    if causal.ndim != 2 or causal.shape[0] != causal.shape[1]:
+        raise ValueError(f"a causal matrix is square, but the shape is {causal.shape}")
+
+
+@dataclass(frozen=True, eq=False)
+class _CausalMatrix:
+    """A causal matrix, divided into square blocks. A triangle has no blocks below the diagonal."""
+
+    variable: Variable
+    is_triangle: bool
+
+    @classmethod
+    def from_array(cls, causal: DataArray) -> _CausalMatrix:
+        """Read the blocks of an array of this engine from the file, and load other arrays."""
+        _check_causal(causal)
+        lazy = find_undecoded_tensor(causal.variable)
+        if lazy is None:
+            return cls(causal.variable.compute(), is_triangle=False)
+        layout, keys = lazy.array.layout, zip(lazy.key.tuple, lazy.array.shape, strict=True)
+        is_whole = all(isinstance(key, slice) and key.indices(n) == (0, n, 1) for key, n in keys)
+        is_triangle = is_whole and isinstance(layout, Packed) and layout.is_triangle
+        return cls(drop_chunks(causal.variable), is_triangle)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Lengths of the blocks along either axis."""
+        full, rest = divmod(self.variable.shape[0], _BLOCK)
+        return (_BLOCK,) * full + ((rest,) if rest or not full else ())
+
+    def read(self, row: int, column: int) -> _Block:
+        """Return the values of a block."""
+        rows, columns = (slice(n * _BLOCK, (n + 1) * _BLOCK) for n in (row, column))
+        return np.asarray(self.variable[rows, columns].values)
+
+    def map_blocks(
+        self,
+        compute: Callable[..., NDArray[Any]],
+        dtype: type[np.generic],
+        chunks: tuple[tuple[int, ...], ...] | None = None,
+    ) -> Any:
+        """Compute a dask array with one chunk per block: of its shape, or of other `chunks`."""
+
+        def run(block_info: Any) -> NDArray[Any]:
+            location = block_info[None]["chunk-location"][:2]
+            return compute(self, *location, self.read(*location))
+
+        chunks = chunks or (self.lengths,) * 2
+        return dask.array.map_blocks(  # type: ignore[no-untyped-call]
+            run,
+            chunks=chunks,
+            dtype=dtype,
+            meta=np.empty((0,) * len(chunks), dtype),
+            name=f"{compute.__name__}-{uuid4().hex}",  # dask would read the matrix
+        )
+
+
+def _count_between(
+    matrix: _CausalMatrix, row: int, column: int, related: _Block
+) -> NDArray[np.int32]:
+    """Multiply a row of blocks with a column of blocks, of which both contain `related`."""
+    counts = np.zeros(related.shape, np.float32)  # exact, because counts are below 2**24
+    stops = (row, column + 1) if matrix.is_triangle else (0, len(matrix.lengths))
+    for middle in range(*stops):
+        left = related if middle == column else matrix.read(row, middle)
+        right = related if middle == row or not left.any() else matrix.read(middle, column)
+        if left.any() and right.any():
+            counts += left.astype(np.float32) @ right.astype(np.float32)
+    return counts.astype(np.int32)
+
+
+def _find_links(matrix: _CausalMatrix, row: int, column: int, related: _Block) -> _Block:
+    """Return the relations of a block without an event between."""
+    if related.any():
+        related = related & (_count_between(matrix, row, column, related) == 0)
+    return related
+
+
+def _count_sizes(
+    matrix: _CausalMatrix, row: int, column: int, related: _Block
+) -> NDArray[np.int64]:
+    """Count the relations of a block by the number of events between."""
+    sizes = np.empty(0, int)
+    if related.any():
+        sizes = _count_between(matrix, row, column, related)[related]
+    size = matrix.variable.shape[0]
+    return np.bincount(sizes, minlength=size).reshape(1, 1, size)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
 from tests.lazyarrays import INDEXERS, SOURCES, assert_same, make_source
-from tests.packedbits import Case, make_causal, make_dense_bits, make_triangle_rows
+from tests.packedbits import BIT, Case, make_causal, make_dense_bits, make_triangle
 from tests.recording import HollowSource, RecordingSource
-from xr_tensorfmt.core.elements import Boolean, Plain
+from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.layout import Dense, Layout, scale_layout, transpose_layout
 from xr_tensorfmt.core.reading import locate, read
@@ -25,12 +25,12 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray
 from xr_tensorfmt.formats.pycauset.matrices import (
-    BlockMatrix,
+    build_blocks,
     build_complex,
     build_diagonal,
     build_mirrored,
 )
-from xr_tensorfmt.formats.pycauset.packed import Packed, Rows
+from xr_tensorfmt.formats.pycauset.packed import Packed
 from xr_tensorfmt.sources.local import Memory
 
 DOUBLE = Plain(np.dtype("<f8"))
@@ -39,9 +39,10 @@ DOUBLE = Plain(np.dtype("<f8"))
 def make_numbers(order: int, dtype: str, *, diagonal: bool = False, unit: int = 8) -> Case:
     values = np.triu(np.arange(1.0, order * order + 1).reshape(order, order), not diagonal)
     values = values.astype(dtype)
-    rows = make_triangle_rows(order, 8 * values.itemsize, 8, diagonal=diagonal, unit=unit)
+    element = Plain(np.dtype(dtype).newbyteorder("<"))
+    layout = make_triangle(order, 8, element, diagonal=diagonal, unit=unit)
     raw = pf.pack_triangle(values, diagonal=diagonal, multiple=unit, dirty=True)
-    return bytes(8) + raw, Packed(rows, Plain(np.dtype(dtype).newbyteorder("<"))), values
+    return bytes(8) + raw, layout, values
 
 
 def make_mirrored(order: int, sign: int) -> Case:
@@ -82,7 +83,7 @@ def make_blocks() -> Case:
         for (raw, layout, _), corner in zip(row, places, strict=True)
     )
     values = np.block([[value[2] for value in row] for row in parts])
-    return b"", BlockMatrix(blocks).build_layout((5, 7)), values
+    return b"", build_blocks((5, 7), blocks), values
 
 
 CASES: dict[str, Case] = {
@@ -196,11 +197,14 @@ def test_small_windows_and_blocks_give_same_values(
             assert_same(lazy.isel(key), eager.isel(key))
 
 
-@pytest.mark.parametrize("bits", [1, 16, 32, 64])
+@pytest.mark.parametrize("element", [BIT, *(Plain(np.dtype(f"<f{size}")) for size in (2, 4, 8))])
 @pytest.mark.parametrize("diagonal", [False, True])
 @pytest.mark.parametrize("order", [0, 1, 2, 64, 65, 130, 321])
-def test_closed_form_of_row_offsets_agrees_with_loop(bits: int, diagonal: bool, order: int) -> None:
-    rows = make_triangle_rows(order, bits, 4096, diagonal=diagonal)
+def test_closed_form_of_row_offsets_agrees_with_loop(
+    element: Element, diagonal: bool, order: int
+) -> None:
+    bits = 1 if element is BIT else 8 * element.stored.itemsize
+    rows = make_triangle(order, 4096, element, diagonal=diagonal)
     offset, expected = 4096, []
     for row in range(order):
         expected.append(offset)
@@ -210,10 +214,10 @@ def test_closed_form_of_row_offsets_agrees_with_loop(bits: int, diagonal: bool, 
 
 
 def test_offsets_of_matrix_of_million_rows_need_no_table() -> None:
-    rows = make_triangle_rows(10**6, 1, 4096)
+    rows = make_triangle(10**6, 4096)
     assert rows.nbytes == sum(-(-length // 64) * 8 for length in range(10**6))
-    assert make_triangle_rows(10**5, 1, 4096).nbytes == 625_387_560
-    assert len(pickle.dumps(Packed(rows, Boolean()))) < 400
+    assert make_triangle(10**5, 4096).nbytes == 625_387_560
+    assert len(pickle.dumps(rows)) < 400
     last = rows.compute_starts(np.array([10**6 - 1]))
     assert last.tolist() == [4096 + rows.nbytes]
 
@@ -223,7 +227,7 @@ def test_block_of_rows_is_one_request_of_their_bytes() -> None:
     source = RecordingSource(content)
     part = read(layout, source, Selection((300, 300), (range(20, 90), range(300))))
     np.testing.assert_array_equal(part, values[20:90])
-    begin, end = layout.rows.compute_starts(np.array([20, 90])).tolist()  # type: ignore[attr-defined]
+    begin, end = layout.compute_starts(np.array([20, 90])).tolist()  # type: ignore[attr-defined]
     assert source.requests == [(begin, end - begin)]
 
 
@@ -251,12 +255,12 @@ def test_computed_values_cost_no_request(name: str) -> None:
 
 
 def test_column_is_one_short_piece_per_row() -> None:
-    layout = Packed(make_triangle_rows(20_000, 1, 4096), Boolean())
+    layout = make_triangle(20_000, 4096)
     selection = Selection(layout.shape, (range(20_000), range(15_000, 15_001)))
     extents = layout.locate(selection)
     assert len(extents) == 15_000
     assert set(extents.lengths.tolist()) <= {1, 2}
-    source = HollowSource(b"", 4096 + layout.rows.nbytes)  # type: ignore[attr-defined]
+    source = HollowSource(b"", 4096 + layout.nbytes)  # type: ignore[attr-defined]
     assert not read(layout, source, selection).any()
     # The gaps between rows are small, so they are fetched too, 8 MiB at a time.
     assert len(source.requests) <= 5
@@ -282,18 +286,18 @@ def test_extents_that_touch_are_joined_and_empty_ones_dropped() -> None:
 
 
 def test_chunks_are_whole_rows_within_memory_target() -> None:
-    layout = Packed(make_triangle_rows(100_000, 1, 4096), Boolean())
+    layout = make_triangle(100_000, 4096)
     assert layout.chunk_shape(32 << 20) == (335, 100_000)
     assert transpose_layout(layout, (1, 0)).chunk_shape(32 << 20) == (100_000, 335)
     # With 12,544 bytes per row, 16 rows fill whole pages.
-    dense = Packed(Rows(100_000, 100_000, 1, 64, 4096), Boolean())
+    dense = Packed(100_000, 100_000, BIT, 64, 4096)
     rows, columns = dense.chunk_shape(32 << 20)
     assert (rows % 16, columns) == (0, 100_000)
     assert dense.chunk_shape(50_000) == (1, 36_864)
     assert scale_layout(layout, 2.0).chunk_shape(32 << 20) == (41, 100_000)
-    assert Packed(make_triangle_rows(0, 1, 0), Boolean()).chunk_shape(1 << 20) == (1, 1)
-    assert Packed(Rows(2**48, 0, 1, 64, 0), Boolean()).chunk_shape(31 << 20) == (2**48, 1)
-    assert Packed(Rows(0, 2**48, 1, 64, 0), Boolean()).chunk_shape(31 << 20) == (1, 2**48)
+    assert make_triangle(0, 0).chunk_shape(1 << 20) == (1, 1)
+    assert Packed(2**48, 0, BIT, 64, 0).chunk_shape(31 << 20) == (2**48, 1)
+    assert Packed(0, 2**48, BIT, 64, 0).chunk_shape(31 << 20) == (1, 2**48)
 
 
 @pytest.mark.parametrize("scalar", [np.inf, np.nan, complex(np.inf, 1)])

@@ -128,11 +128,11 @@ REFUSED = {
     ),
     "metadata magic": (
         replace_block(b"PCMX" + BLOCK[4:]),
-        r"metadata block of slot A at byte 4176: b'PCMX', expected b'PCMB'",
+        r"metadata block of slot A at byte 4176: b'PCMX' .*, expected b'PCMB'",
     ),
     "metadata version": (
         replace_block(patch(BLOCK, 4, b"\2")),
-        r": version 2, encoding 1, expected version 1 of both",
+        r": b'PCMB' and versions \[2, 1\], expected b'PCMB' and versions \[1, 1\]",
     ),
     "metadata checksum": (replace_block(patch(BLOCK, 40, b"!")), r": checksum 0x.* as computed"),
     "metadata length": (
@@ -170,13 +170,13 @@ REFUSED = {
     "deep": (replace_block(pf.block(DEEP)), r"more than 32 nested maps and arrays"),
     "a key twice": (
         replace_block(pf.block(pf.encode(FACTS).replace(b"\4\0seed", b"\4\0rows"))),
-        r"metadata at byte \d+: the key 'rows' twice in a map, expected unique keys",
+        r"metadata at byte \d+: the key 'rows' twice, expected unique keys",
     ),
     "a key twice in a map within": (
         replace_block(
             pf.block(pf.encode(FACTS | {"view": {"a": 1, "b": 2}}).replace(b"\1\0b", b"\1\0a"))
         ),
-        r"metadata at byte \d+: the key 'a' twice in a map, expected unique keys",
+        r"metadata at byte \d+: the key 'a' twice, expected unique keys",
     ),
     "no type": (
         make_container(without="matrix_type"),

@@ -14,7 +14,7 @@ from tests.recording import RecordingSource
 from xr_tensorfmt.core.elements import Boolean
 from xr_tensorfmt.core.reading import plan_key
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.formats.pycauset.packed import Packed, Rows
+from xr_tensorfmt.formats.pycauset.packed import Packed
 from xr_tensorfmt.sources.local import Memory
 
 
@@ -44,7 +44,7 @@ def test_columns_of_bits_are_taken_some_rows_at_once(
     values = np.random.default_rng(1).random((order, order)) < 0.5
     values = values if diagonal is None else np.triu(values, 1)
     content = pf.pack_bits(values, 8) if diagonal is None else pf.pack_triangle(values)
-    layout = Packed(Rows(order, order, 1, 8, 0, diagonal), Boolean())
+    layout = Packed(order, order, Boolean(), 8, 0, diagonal)
     rng = np.random.default_rng(order)
     for count in {1, order // 2 or 1, order - order // 10}:
         rows, columns = (np.sort(rng.permutation(order)[:count]) for _ in range(2))
@@ -65,7 +65,7 @@ def test_elements_in_any_order_are_read_once() -> None:
         )
         np.testing.assert_array_equal(data.isel(row=some, col=5), values[some, 5])
         source = RecordingSource(pf.pack_triangle(values))
-        layout = Packed(Rows(100, 100, 1, 8, 0, 1), Boolean())
+        layout = Packed(100, 100, Boolean(), 8, 0, 1)
         actual = plan_key(layout, source, (some, some)).read()
         np.testing.assert_array_equal(actual, expected, strict=True)
         assert source.fetched <= len(pf.pack_triangle(values))

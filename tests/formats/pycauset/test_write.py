@@ -21,8 +21,8 @@ from tests.opening import open_lazily
 from xr_tensorfmt import TensorFormatWarning, to_file
 from xr_tensorfmt.core.embedded_metadata import array_to_json
 from xr_tensorfmt.formats.pycauset import packed
-from xr_tensorfmt.formats.pycauset.headers import decode_map
-from xr_tensorfmt.formats.pycauset.write import WRITTEN, encode_map
+from xr_tensorfmt.formats.pycauset.container import decode_map, encode_map
+from xr_tensorfmt.formats.pycauset.write import WRITTEN
 
 RNG = np.random.default_rng(3)
 
@@ -454,14 +454,14 @@ def test_requested_names_override_embedded_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "options", "message"),
     [
-        (np.zeros(()), {}, r"has no dimension, .* call expand_dims\('index'\) first, or write MAG"),
-        (np.zeros((2, 3, 4)), {}, r"has 3 dimensions, .* call stack\(row=\('dim_0', 'dim_1'\), cr"),
+        (np.zeros(()), {}, r"shape \(\), but PyCauset requires one or two dim.*expand_dims"),
+        (np.zeros((2, 3, 4)), {}, r"\(2, 3, 4\), but PyCauset requires one or two dim.* stack "),
         (np.zeros((2, 3)), {"matrix_type": "CAUSE"}, r"'CAUSE' \(did you mean 'CAUSAL'\?\) is "),
-        (np.zeros((2, 3)), {"matrix_type": "VECTOR"}, "VECTOR is a type of vectors; leave out mat"),
-        (np.zeros(3), {"matrix_type": "DENSE_FLOAT"}, "DENSE_FLOAT is a type of matrices; leave"),
-        (np.zeros((2, 3)), {"matrix_type": "CAUSAL"}, r"\(2, 3\), and CAUSAL requires a square"),
+        (np.zeros((2, 3)), {"matrix_type": "VECTOR"}, "VECTOR requires one dimension; use another"),
+        (np.zeros(3), {"matrix_type": "DENSE_FLOAT"}, "DENSE_FLOAT requires two dimensions; use"),
+        (np.zeros((2, 3)), {"matrix_type": "CAUSAL"}, r"\(2, 3\), but CAUSAL requires a square"),
         (np.zeros((2, 2)), {"matrix_type": "CAUSAL"}, "but PyCauset's CAUSAL supports only"),
-        (np.eye(2), {"matrix_type": "SYMMETRIC"}, "'SYMMETRIC' is not supported by PyCauset; choo"),
+        (np.eye(2), {"matrix_type": "SYMMETRIC"}, "'SYMMETRIC' is not one of 'CAUSAL', 'TRI"),
         (np.zeros((2, 2)), {"seed": -1}, r"seed=-1 is not an integer from 0 to 2\*\*64 - 1"),
         (np.zeros((2, 2)), {"seed": "x"}, "seed='x' is not an integer"),
         (np.eye(2), {"seed": 3, "region": {}}, "seed= is for new files, but region= writes to"),

@@ -3,9 +3,8 @@
 Modules, in the order to read them:
 
 - `matrices`, `packed`: the matrix types and their layouts
-- `headers`: the headers of all versions
+- `container`: the current version of the file, in both directions
 - `read`, `write`: the format
-- `counts`: calculations on opened matrices
 """
 
 from __future__ import annotations
@@ -19,6 +18,9 @@ from xr_tensorfmt.formats.zip_members import ZIP_MAGIC, read_first_member
 
 NAME = "pycauset"
 MAGIC = b"PYCAUSET"
+# Metadata of a causal set: the key of its class, and the prefix of arguments in the attributes.
+OBJECT_TYPE = "object_type"
+ARGUMENT_PREFIX = "spacetime_"
 
 
 class PycausetFormat(LazyFormat):
@@ -35,8 +37,7 @@ class PycausetFormat(LazyFormat):
             "matrix_type": Option(
                 "How to store the matrix: CAUSAL, TRIANGULAR_FLOAT, TRIANGULAR_INTEGER, "
                 "DENSE_FLOAT, INTEGER or VECTOR. The values must fit. The default is the type of "
-                "the opened file, or CAUSAL for bools. If the values do not fit the default, all "
-                "elements are stored."
+                "the opened file, or CAUSAL for bools, or else one with all elements."
             ),
             "seed": Option(
                 "Seed of the random numbers in the values. The default is the seed of the opened "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 from zipfile import ZipInfo
 
 import numpy as np
@@ -17,88 +17,56 @@ from xr_tensorfmt.core.layout import Dense, Gathered, InMemory, Layout, Part, Tr
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import Finding
-from xr_tensorfmt.formats.pycauset.packed import Packed, Rows
+from xr_tensorfmt.formats.pycauset.packed import Packed
 
-# Header size of versions 1, 2 and R1 in bytes. The values follow.
-HEADER_BYTES = 4096
 MIN_PAYLOAD_BYTES = 8
-
-BIT = "BIT"
-COMPLEX_FLOAT16 = "COMPLEX_FLOAT16"
+# Row alignment of triangles and, before R1, of bits.
+WORD_BYTES = 8
+# Row alignment of dense bits in R1 since 2026-01-05.
+R1_BIT_ROW_BYTES = 64
 
 # NumPy dtypes of the data types, if NumPy has the type.
 DTYPES = {
-    "INT8": "<i1",
-    "INT16": "<i2",
-    "INT32": "<i4",
-    "INT64": "<i8",
-    "UINT8": "<u1",
-    "UINT16": "<u2",
-    "UINT32": "<u4",
-    "UINT64": "<u8",
-    "FLOAT16": "<f2",
-    "FLOAT32": "<f4",
-    "FLOAT64": "<f8",
-    "COMPLEX_FLOAT32": "<c8",
-    "COMPLEX_FLOAT64": "<c16",
+    **{f"INT{8 * size}": f"<i{size}" for size in (1, 2, 4, 8)},
+    **{f"UINT{8 * size}": f"<u{size}" for size in (1, 2, 4, 8)},
+    **{f"FLOAT{8 * size}": f"<f{size}" for size in (2, 4, 8)},
+    **{f"COMPLEX_FLOAT{4 * size}": f"<c{size}" for size in (8, 16)},
 }
 # Stored elements by data type. Real and imaginary halves of COMPLEX_FLOAT16 are apart.
 STORED_ELEMENTS: Mapping[str, Element] = {
-    BIT: Boolean(),
-    COMPLEX_FLOAT16: Plain(np.dtype("<f2")),
+    "BIT": Boolean(),
+    "COMPLEX_FLOAT16": Plain(np.dtype("<f2")),
     **{name: Plain(np.dtype(code)) for name, code in DTYPES.items()},
 }
 
-_INTEGERS = frozenset(name for name in DTYPES if "INT" in name)
-_ALL = frozenset(STORED_ELEMENTS)
-_DOUBLE = frozenset({"FLOAT64"})
-
-
-@dataclass(frozen=True)
-class MatrixType:
-    """Data types and stored part. The lower triangle is the upper one times `mirror_sign`."""
-
-    data_types: frozenset[str]
-    stored: Literal["all", "triangle", "diagonal", "none"] = "all"
-    mirror_sign: int = 0
-
-
-# Matrix types with all values in one file.
-MATRIX_TYPES = {
-    "CAUSAL": MatrixType(frozenset({BIT}), "triangle"),
-    "TRIANGULAR_INTEGER": MatrixType(_INTEGERS, "triangle"),
-    "TRIANGULAR_FLOAT": MatrixType(frozenset({"FLOAT16", "FLOAT32", "FLOAT64"}), "triangle"),
-    "DENSE_FLOAT": MatrixType(_ALL),
-    "INTEGER": MatrixType(_INTEGERS),
-    "VECTOR": MatrixType(_ALL),
-    "UNIT_VECTOR": MatrixType(_DOUBLE, "none"),
-    "IDENTITY": MatrixType(_DOUBLE, "none"),
-    "DIAGONAL": MatrixType(_DOUBLE, "diagonal"),
-    "SYMMETRIC": MatrixType(_DOUBLE, "triangle", 1),
-    "ANTISYMMETRIC": MatrixType(_DOUBLE, "triangle", -1),
+_INTEGERS = tuple(name for name in DTYPES if "INT" in name)
+_DOUBLE = ("FLOAT64",)
+# The stored part, and the data types, of matrix types with all values in one file.
+MATRIX_TYPES: Mapping[str, tuple[str, Sequence[str]]] = {
+    "CAUSAL": ("triangle", ("BIT",)),
+    "TRIANGULAR_INTEGER": ("triangle", _INTEGERS),
+    "TRIANGULAR_FLOAT": ("triangle", ("FLOAT16", "FLOAT32", "FLOAT64")),
+    "DENSE_FLOAT": ("all", tuple(STORED_ELEMENTS)),
+    "INTEGER": ("all", _INTEGERS),
+    "VECTOR": ("all", tuple(STORED_ELEMENTS)),
+    "UNIT_VECTOR": ("none", _DOUBLE),
+    "IDENTITY": ("none", _DOUBLE),
+    "DIAGONAL": ("diagonal", _DOUBLE),
+    "SYMMETRIC": ("triangle", _DOUBLE),
+    "ANTISYMMETRIC": ("triangle", _DOUBLE),
 }
-# Matrix type of a file with its values in other files.
-BLOCK = "BLOCK"
-
 VECTORS = ("VECTOR", "UNIT_VECTOR")
-
-# Triangles of numbers, with or without a diagonal. A triangle of bits has no diagonal.
-NUMBER_TRIANGLES = ("TRIANGULAR_INTEGER", "TRIANGULAR_FLOAT")
+# Factors of the mirror image below the diagonal.
+_MIRROR_SIGNS = {"SYMMETRIC": 1, "ANTISYMMETRIC": -1}
 
 
 def find_required_shape(matrix_type: str, rows: int, columns: int) -> str:
     """Return the shape that a matrix type requires, or an empty string if the shape fits."""
     if matrix_type in VECTORS and columns != 1:
         return "one column"
-    if MATRIX_TYPES[matrix_type].stored in ("triangle", "diagonal") and rows != columns:
+    if MATRIX_TYPES[matrix_type][0] in ("triangle", "diagonal") and rows != columns:
         return "a square matrix"
     return ""
-
-
-# Row alignment of triangles and, before R1, of bits.
-WORD_BYTES = 8
-# Row alignment of dense bits in R1 since 2026-01-05.
-R1_BIT_ROW_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -119,12 +87,9 @@ class Matrix:
     is_conjugated: bool = False
     row_bytes: int = WORD_BYTES  # rows of bits and of triangles are padded to a multiple
     has_diagonal: bool = False
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Fields = field(default_factory=partial(Fields, "", {}))  # as in R1
     encoding: Mapping[str, Any] = field(default_factory=dict)  # entries of this version only
-    embedded: Any = None
-    derived: tuple[str, ...] = ()
     payload_length: int | None = None  # size of the values according to the header
-    manifest: Mapping[str, Any] | None = None  # of the blocks of a BLOCK matrix
     findings: tuple[Finding, ...] = ()
     min_stop: int = 0  # the file does not end before
     members: Sequence[ZipInfo] = ()
@@ -133,6 +98,55 @@ class Matrix:
     def is_vector(self) -> bool:
         """Whether the file holds a vector, transposed or not."""
         return self.matrix_type in VECTORS
+
+    @property
+    def stored(self) -> str:
+        """The stored part of the values: all, triangle, diagonal or none."""
+        return MATRIX_TYPES[self.matrix_type][0]
+
+
+def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
+    """Return the layout of the stored values and their size, which the file may not have."""
+    _check_types(matrix, path)
+    check_size(path, (matrix.rows, matrix.columns), MAX_ITEM_BYTES, matrix.types_offset)
+    element, offset, stored = STORED_ELEMENTS[matrix.data_type], matrix.offset, matrix.stored
+    shape = (1, matrix.rows) if matrix.is_vector else (matrix.rows, matrix.columns)
+    # A transposed vector is a matrix with one row.
+    is_flat = matrix.is_vector and not matrix.is_transposed
+    lengths = shape[1:] if is_flat else shape
+    if stored == "none":
+        return build_diagonal(lengths, shift=matrix.seed if matrix.is_vector else 0), 0
+    if stored == "triangle" or matrix.data_type == "BIT":
+        sign = _MIRROR_SIGNS.get(matrix.matrix_type, 0)
+        diagonal = None
+        if stored == "triangle":
+            diagonal = 0 if matrix.has_diagonal or sign else 1
+        packed = Packed(*shape, element, matrix.row_bytes, offset, diagonal, is_flat)
+        return build_mirrored(packed, sign) if sign else packed, packed.nbytes
+    dense = Dense(lengths[:1] if stored == "diagonal" else lengths, element, offset)
+    if stored == "diagonal":
+        return build_diagonal(shape, dense), dense.stop - offset
+    if matrix.data_type == "COMPLEX_FLOAT16":
+        imaginary = Dense(lengths, element, dense.stop)
+        return build_complex(dense, imaginary), imaginary.stop - offset
+    return dense, dense.stop - offset
+
+
+def _check_types(matrix: Matrix, path: str) -> None:
+    """Raise TensorFormatError if matrix type, data type and shape do not match."""
+    matrix_type, rows, columns = matrix.matrix_type, matrix.rows, matrix.columns
+    hint = "the header is corrupt, or of an unsupported version"
+    header = Fields(path, {}, matrix.types_offset, hint=hint)
+    types = f"one of {', '.join(sorted(MATRIX_TYPES))}"
+    header.check(matrix_type in MATRIX_TYPES, "the matrix type", repr(matrix_type), types)
+    _, data_types = MATRIX_TYPES[matrix_type]
+    is_known, field = matrix.data_type in data_types, f"the data type of a {matrix_type} matrix"
+    header.check(is_known, field, repr(matrix.data_type), f"one of {', '.join(data_types)}")
+    required = find_required_shape(matrix_type, rows, columns)
+    if matrix_type == "UNIT_VECTOR" and not 0 <= matrix.seed < rows:
+        required = f"more rows than the active index {matrix.seed}"
+    actual = f"{rows} rows and {columns} columns"
+    header.check(not required, f"the shape of a {matrix_type}", actual, required)
 
 
 def build_diagonal(shape: tuple[int, ...], stored: Dense | None = None, shift: int = 0) -> Gathered:
@@ -185,70 +199,17 @@ def _put_plane(number: int, values: Array, stored: Array) -> None:
     values.view(np.float32).reshape(*values.shape, 2)[..., number] = stored
 
 
-@dataclass(frozen=True)
-class BlockMatrix:
-    """Blocks of a matrix in other files."""
-
-    blocks: tuple[tuple[Source, Layout, tuple[int, int]], ...]  # with the first row and column
-
-    def build_layout(self, shape: tuple[int, int]) -> Gathered:
-        """Return the layout. The check of PyCauset reads the stored elements of the blocks."""
-        dtype = np.result_type(*(layout.dtype for _, layout, _ in self.blocks))
-        return Gathered(shape, dtype, self.gather)
-
-    def gather(self, selection: Selection) -> Iterator[Part]:
-        """Yield the selected parts of blocks."""
-        for source, layout, corner in self.blocks:
-            inner, target = selection.crop(corner, layout.shape)
-            yield Part(layout, inner, put_at(target), source)
+Block = tuple[Source, Layout, tuple[int, int]]
+"""The file and layout of a block of a matrix, and its first row and column."""
 
 
-def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
-    """Return the layout of the stored values and their size, which the file may not have."""
-    _check_types(matrix, path)
-    check_size(path, (matrix.rows, matrix.columns), MAX_ITEM_BYTES, matrix.types_offset)
-    element, offset = STORED_ELEMENTS[matrix.data_type], matrix.offset
-    properties = MATRIX_TYPES[matrix.matrix_type]
-    shape = (1, matrix.rows) if matrix.is_vector else (matrix.rows, matrix.columns)
-    # A transposed vector is a matrix with one row.
-    is_flat = matrix.is_vector and not matrix.is_transposed
-    lengths = shape[1:] if is_flat else shape
-    if properties.stored == "none":
-        return build_diagonal(lengths, shift=matrix.seed if matrix.is_vector else 0), 0
-    if properties.stored == "triangle" or matrix.data_type == BIT:
-        bits = 1 if matrix.data_type == BIT else 8 * element.stored.itemsize
-        diagonal = None
-        if properties.stored == "triangle":
-            diagonal = 0 if matrix.has_diagonal or properties.mirror_sign else 1
-        rows = Rows(*shape, bits, matrix.row_bytes, offset, diagonal)
-        layout: Layout = Packed(rows, element, is_flat)
-        if properties.mirror_sign:
-            layout = build_mirrored(layout, properties.mirror_sign)
-        return layout, rows.nbytes
-    if properties.stored == "diagonal":
-        dense = Dense(lengths[:1], element, offset)
-        return build_diagonal(shape, dense), dense.stop - offset
-    if matrix.data_type == COMPLEX_FLOAT16:
-        real = Dense(lengths, element, offset)
-        imaginary = Dense(lengths, element, real.stop)
-        return build_complex(real, imaginary), imaginary.stop - offset
-    dense = Dense(lengths, element, offset)
-    return dense, dense.stop - offset
+def build_blocks(shape: tuple[int, int], blocks: Sequence[Block]) -> Gathered:
+    """Return a matrix of blocks. The check of the format reads the stored elements of blocks."""
+    dtype = np.result_type(*(layout.dtype for _, layout, _ in blocks))
+    return Gathered(shape, dtype, partial(_gather_blocks, blocks))
 
 
-def _check_types(matrix: Matrix, path: str) -> None:
-    """Raise TensorFormatError if matrix type, data type and shape do not match."""
-    matrix_type, rows, columns = matrix.matrix_type, matrix.rows, matrix.columns
-    hint = "the header is corrupt, or of an unsupported version"
-    header = Fields(path, {}, matrix.types_offset, hint=hint)
-    types = f"one of {', '.join(sorted(MATRIX_TYPES))}"
-    header.check(matrix_type in MATRIX_TYPES, "the matrix type", repr(matrix_type), types)
-    data_types = MATRIX_TYPES[matrix_type].data_types
-    field, expected = f"the data type of a {matrix_type} matrix", ", ".join(sorted(data_types))
-    is_known = matrix.data_type in data_types
-    header.check(is_known, field, repr(matrix.data_type), f"one of {expected}")
-    required = find_required_shape(matrix_type, rows, columns)
-    if matrix_type == "UNIT_VECTOR" and not 0 <= matrix.seed < rows:
-        required = f"more rows than the active index {matrix.seed}"
-    actual = f"{rows} rows and {columns} columns"
-    header.check(not required, f"the shape of a {matrix_type}", actual, required)
+def _gather_blocks(blocks: Sequence[Block], selection: Selection) -> Iterator[Part]:
+    for source, layout, corner in blocks:
+        inner, target = selection.crop(corner, layout.shape)
+        yield Part(layout, inner, put_at(target), source)

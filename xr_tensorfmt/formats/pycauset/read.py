@@ -1,43 +1,80 @@
-"""Read a file of any PyCauset version, and the block files of a BLOCK matrix."""
+"""Read a file of any PyCauset version, and the block files of a BLOCK matrix.
+
+Versions 1 and 2 have a header and the values. Sources: ``documentation/internals/File Format.md``
+at commit 35c934d (with the offsets of a packed struct), and files of PyCauset 0.1.0 to 0.2.8. In
+these files the struct is not packed: 4 zero bytes precede ``rows``. The development version 0.3.0
+wrote a zip.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product
 from math import prod
+from struct import Struct
 from typing import Any
+from zipfile import ZIP_STORED, ZipInfo
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container, End, Tensor
+from xr_tensorfmt.core.container import EMBEDDED_KEY, Container, End, Tensor
 from xr_tensorfmt.core.elements import build_file_dtype
-from xr_tensorfmt.core.header import Fields, HeaderReader
+from xr_tensorfmt.core.header import Fields, HeaderReader, read_json
 from xr_tensorfmt.core.layout import Layout, scale_layout, transpose_layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
-from xr_tensorfmt.errors import Finding, shorten
-from xr_tensorfmt.formats.pycauset import NAME
-from xr_tensorfmt.formats.pycauset.headers import (
+from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
+from xr_tensorfmt.formats.pycauset import ARGUMENT_PREFIX, MAGIC, NAME, OBJECT_TYPE
+from xr_tensorfmt.formats.pycauset.container import (
     BLOCK_MAGIC,
+    HEADER_BYTES,
     METADATA_ALIGNMENT,
-    RESAVE,
-    check_slots,
-    read_header,
+    PREAMBLE,
+    Slot,
+    read_metadata,
+    read_slots,
 )
 from xr_tensorfmt.formats.pycauset.matrices import (
     DTYPES,
-    MATRIX_TYPES,
     MIN_PAYLOAD_BYTES,
-    NUMBER_TRIANGLES,
-    BlockMatrix,
+    R1_BIT_ROW_BYTES,
+    VECTORS,
+    WORD_BYTES,
     Matrix,
+    build_blocks,
     build_layout,
 )
-from xr_tensorfmt.formats.zip_members import check_checksums
+from xr_tensorfmt.formats.zip_members import (
+    ZIP_MAGIC,
+    check_checksums,
+    open_member,
+    read_directory,
+)
 
 MAX_BLOCKS = 4096
 MAX_BLOCK_LEVELS = 8
+
+# Names of types by number, from 1 on, in versions 1 and 2.
+_TYPE_NAMES = ("CAUSAL", "INTEGER", "TRIANGULAR_FLOAT", "DENSE_FLOAT", "IDENTITY", "VECTOR")
+_NUMBERED_TYPES = {
+    "the matrix type": _TYPE_NAMES,
+    "the data type": ("BIT", "INT32", "FLOAT64", "COMPLEX_FLOAT64"),
+}
+# Matrix types are named after float64. With int32, two of them have other names.
+_INT32_TYPES = {"TRIANGULAR_FLOAT": "TRIANGULAR_INTEGER", "DENSE_FLOAT": "INTEGER"}
+# Offset of the matrix type. The data type and the gap before the number of rows follow.
+_TYPES_OFFSET = 12
+_TYPES = Struct("<3I")
+_GAP_BYTES = 4
+# Rows, columns and seed. Version 2 adds scalar, is_temporary and is_transposed.
+_FIELDS = {1: Struct("<3Q"), 2: Struct("<3Qd2B")}
+# Members of the zip.
+_METADATA, _DATA = "metadata.json", "data.bin"
+_MAX_DIRECTORY_BYTES, _MAX_JSON_BYTES = 1 << 17, 1 << 20
+# Excess of the payload length in files of PyCauset 0.5.0, in bytes.
+_LENGTH_EXCESS = 64
 
 
 @dataclass(frozen=True)
@@ -61,10 +98,9 @@ class MatrixFile:
         return layout
 
     @property
-    def end(self) -> End:
-        """End of the file."""
-        stop = max(self.matrix.offset + self.payload_bytes, self.matrix.min_stop)
-        return End(self.source, stop, "the matrix")
+    def stop(self) -> int:
+        """Offset of the end of the file."""
+        return max(self.matrix.offset + self.payload_bytes, self.matrix.min_stop)
 
     @property
     def files(self) -> tuple[MatrixFile, ...]:
@@ -75,19 +111,19 @@ class MatrixFile:
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a PyCauset file."""
     options.refuse_stored(reader.source.name)
-    file = _open_file(reader, MAX_BLOCKS, MAX_BLOCK_LEVELS)
-    matrix, layout = file.matrix, file.layout
-    matrix_type = MATRIX_TYPES.get(matrix.matrix_type)
-    if matrix_type is None or matrix_type.stored in ("diagonal", "none"):
+    file = _open_file(reader, iter(range(MAX_BLOCKS)), MAX_BLOCK_LEVELS)
+    matrix, metadata, layout = file.matrix, file.matrix.metadata, file.layout
+    if file.blocks or matrix.stored in ("diagonal", "none"):
         field, count = f"the shape of a {matrix.matrix_type}", prod(layout.shape)
         options.check_filled(reader.source.name, field, count, "few", matrix.types_offset)
-    dims = name_dims(options.dims, options.name, _get_default_dims(len(layout.shape)))
+    default_dims = ("index",) if len(layout.shape) == 1 else ("row", "col")
+    dims = name_dims(options.dims, options.name, default_dims)
     return Container(
-        (Tensor(options.name, dims, layout, matrix.attrs, _build_encoding(file)),),
+        (Tensor(options.name, dims, layout, dict(_build_attrs(metadata)), _build_encoding(file)),),
         findings=tuple(finding for part in file.files for finding in part.matrix.findings),
-        embedded=matrix.embedded,
-        ends=tuple(part.end for part in file.files),
-        derived=matrix.derived,
+        embedded=metadata.values.get(EMBEDDED_KEY),
+        ends=tuple(End(part.source, part.stop, "the matrix") for part in file.files),
+        derived=tuple(_describe_derived(matrix)),
         parsed=file,
     )
 
@@ -96,15 +132,15 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
     """Check the metadata and checksums of a file, and the files of its blocks."""
     file: MatrixFile = container.parsed
     for part in file.files:
-        yield from check_slots(HeaderReader(part.source))
+        part_reader = HeaderReader(part.source)
+        for slot in read_slots(part_reader)[0] if part.matrix.version == "r1" else ():
+            try:
+                read_metadata(part_reader, slot)
+            except TensorFormatError as error:
+                yield error.to_finding()
         yield from check_checksums(part.source, part.matrix.members)
         if part is not file and not part.blocks:
             yield from Tensor("tensor", (), part.stored).validate(part.source, limit)
-
-
-def _get_default_dims(rank: int) -> tuple[str, ...]:
-    """Return the dimension names of a matrix or vector."""
-    return ("index",) if rank == 1 else ("row", "col")
 
 
 def _build_encoding(file: MatrixFile) -> dict[str, Any]:
@@ -127,31 +163,23 @@ def _build_encoding(file: MatrixFile) -> dict[str, Any]:
         encoding["offset"] = matrix.offset
     dtype: Any = np.dtype(DTYPES.get(matrix.data_type, "V1"))
     name = dtype.name if dtype == layout.dtype else matrix.data_type.lower()
-    dtype = build_file_dtype(name, layout.dtype)
-    return {"tensorfmt": encoding, "dtype": dtype}
+    return {"tensorfmt": encoding, "dtype": build_file_dtype(name, layout.dtype)}
 
 
-def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> MatrixFile:
-    matrix, source = read_header(reader), reader.source
-    if matrix.manifest is not None:
-        manifest = Fields(
-            source.name, matrix.manifest, matrix.types_offset, "metadata.block_manifest", RESAVE
-        )
-        return _open_blocks(source, matrix, manifest, max_blocks, max_levels)
-    if matrix.matrix_type in NUMBER_TRIANGLES and matrix.payload_length is not None:
+def _open_file(reader: HeaderReader, budget: Iterator[int], levels: int) -> MatrixFile:
+    """Open a file, with as many blocks as `budget` has left, in up to `levels`."""
+    matrix, source = _read_header(reader), reader.source
+    if matrix.matrix_type == "BLOCK":
+        return _open_blocks(source, matrix, budget, levels)
+    if matrix.payload_length is not None and matrix.matrix_type.startswith("TRIANGULAR"):
         matrix = _detect_diagonal(reader, matrix, matrix.payload_length)
     stored, size = build_layout(matrix, source.name)
     shape = f"{matrix.rows} x {matrix.columns}"
     field = f"the payload of {shape} {matrix.matrix_type} values of type {matrix.data_type}"
     is_complete = matrix.offset + size <= matrix.limit
     actual = f"{max(0, matrix.limit - matrix.offset)} bytes"
-    hint = "the file is truncated, or its header is corrupt; download or save it again"
-    reader.check(is_complete, field, actual, f"{size} bytes", hint, matrix.offset)
+    reader.check(is_complete, field, actual, f"{size} bytes", offset=matrix.offset)
     return MatrixFile(source, matrix, stored, size)
-
-
-# Excess of the payload length in files of PyCauset 0.5.0, in bytes.
-_LENGTH_EXCESS = 64
 
 
 def _detect_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matrix:
@@ -173,22 +201,18 @@ def _detect_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matri
     return replace(matrix, has_diagonal=has_diagonal, encoding=encoding)
 
 
-def _open_blocks(
-    source: Source, matrix: Matrix, manifest: Fields, max_blocks: int, max_levels: int
-) -> MatrixFile:
+def _open_blocks(source: Source, matrix: Matrix, budget: Iterator[int], levels: int) -> MatrixFile:
     """Open the blocks of a matrix, within the remaining limits."""
-    files: list[MatrixFile] = []
-    blocks = []
+    manifest = matrix.metadata.get_fields("block_manifest", {})
+    actual = f"more than {MAX_BLOCKS}, or more than {MAX_BLOCK_LEVELS} levels of them"
+    files, blocks = [], []
     for entry, rows, columns in _list_blocks(manifest, matrix):
-        if not (max_blocks and max_levels):
-            actual = f"more than {MAX_BLOCKS}, or more than {MAX_BLOCK_LEVELS} levels of them"
-            hint = "the files are corrupt or malicious; save the matrix again"
-            raise manifest.error("children", actual, "fewer blocks", hint)
-        file = _open_block(source, entry, (len(rows), len(columns)), max_blocks - 1, max_levels - 1)
+        is_allowed = levels > 0 and next(budget, None) is not None
+        manifest.check(is_allowed, "children", actual, "fewer blocks")
+        file = _open_block(source, entry, (len(rows), len(columns)), budget, levels - 1)
         files.append(file)
         blocks.append((file.source, file.layout, (rows.start, columns.start)))
-        max_blocks -= len(file.files)
-    layout = BlockMatrix(tuple(blocks)).build_layout((matrix.rows, matrix.columns))
+    layout = build_blocks((matrix.rows, matrix.columns), blocks)
     return MatrixFile(source, matrix, layout, blocks=tuple(files))
 
 
@@ -200,9 +224,9 @@ def _list_blocks(manifest: Fields, matrix: Matrix) -> Iterator[tuple[Fields, ran
     column_ranges = _get_ranges(manifest, "col_partitions", matrix.columns)
     grid = manifest.get("children", list)
     lengths = [len(row) if isinstance(row, list) else -1 for row in grid]
-    if lengths != [len(column_ranges)] * len(row_ranges):
-        expected = f"{len(row_ranges)} x {len(column_ranges)} blocks"
-        raise manifest.error("children", "another grid", expected)
+    is_valid = lengths == [len(column_ranges)] * len(row_ranges)
+    expected = f"{len(row_ranges)} x {len(column_ranges)} blocks"
+    manifest.check(is_valid, "children", "another grid", expected)
     for child, ranges in zip(chain(*grid), product(row_ranges, column_ranges), strict=True):
         yield replace(manifest, values=child if isinstance(child, dict) else {}), *ranges
 
@@ -210,27 +234,202 @@ def _list_blocks(manifest: Fields, matrix: Matrix) -> Iterator[tuple[Fields, ran
 def _get_ranges(manifest: Fields, key: str, length: int) -> list[range]:
     edges = manifest.get(key, list)
     is_valid = 1 < len(edges) <= MAX_BLOCKS + 1 and all(type(edge) is int for edge in edges)
-    if not is_valid or edges != sorted({*edges, 0, length}):
-        expected = f"integers that ascend from 0 to {length}"
-        raise manifest.error(key, shorten(repr(edges)), expected)
+    is_valid = is_valid and edges == sorted({*edges, 0, length})
+    manifest.check(is_valid, key, shorten(repr(edges)), f"integers that ascend from 0 to {length}")
     return [range(*bounds) for bounds in pairwise(edges)]
 
 
 def _open_block(
-    source: Source, entry: Fields, shape: tuple[int, int], max_blocks: int, max_levels: int
+    source: Source, entry: Fields, shape: tuple[int, int], budget: Iterator[int], levels: int
 ) -> MatrixFile:
     """Open a block, and raise TensorFormatError if it belongs to another matrix."""
     name = entry.get("path", str)
-    hint = "blocks must be in the block directory; save the matrix again"
-    entry.check(is_file_name(name), "path", repr(name), "a bare file name", hint)
+    entry.check(is_file_name(name), "path", repr(name), "a bare file name")
     expected = entry.get("payload_uuid", str), shape
     location = f"{source.file_name}.blocks/{name}"
-    sibling, head = open_sibling(source, location, f"it is a block of {source.name}")
-    reader = HeaderReader(sibling, head)
-    block = _open_file(reader, max_blocks, max_levels)
+    reader = HeaderReader(*open_sibling(source, location, f"it is a block of {source.name}"))
+    block = _open_file(reader, budget, levels)
     actual = block.matrix.encoding.get("payload_uuid"), block.layout.shape
     required, offset = f"{expected} as in {source.name}", block.matrix.types_offset
     field = "metadata.payload_uuid and the shape of a block"
     hint = "the files do not belong together; save that file again"
     reader.check(actual == expected, field, actual, required, hint, offset)
     return block
+
+
+def _read_header(reader: HeaderReader) -> Matrix:
+    """Read the header of any version."""
+    head = reader.head
+    if head.startswith(ZIP_MAGIC):
+        return _read_zip(reader)
+    if head.startswith(PREAMBLE):
+        return _read_container(reader)
+    reader.check(head.startswith(MAGIC), "the magic number", repr(head[:8]), repr(MAGIC), offset=0)
+    version = reader.read_unsigned(len(MAGIC), 4, "the version")
+    matrix_type = reader.read_unsigned(_TYPES_OFFSET, 4, "the matrix type")
+    if version == 2 or (version == 1 and 1 <= matrix_type <= 4):
+        return _read_numbers(reader, version)
+    hint = "the header is corrupt, or of a newer version"
+    if version == 1 and not any(head[_TYPES_OFFSET:]):
+        hint = "this is the backing store of a PyCauset session; open a file by pycauset.save"
+    actual = f"{version}, then bytes {head[_TYPES_OFFSET:][:4].hex(' ')}"
+    preamble = PREAMBLE[_TYPES_OFFSET:].hex(" ")
+    expected = f"2, or 1 and then {preamble} (a container) or a matrix type from 1 to 4"
+    raise reader.error("the version", actual, expected, hint, len(MAGIC))
+
+
+def _read_container(reader: HeaderReader) -> Matrix:
+    """Read the newest slot that has readable metadata."""
+    slots, faults = read_slots(reader)
+    # A damaged slot may point to the last block.
+    stop = reader.source.size if faults else max(slot.metadata_stop for slot in slots)
+    errors: list[TensorFormatError] = []
+    for slot in slots:
+        try:
+            metadata = read_metadata(reader, slot)
+        except TensorFormatError as error:
+            errors.append(error)
+            continue
+        hint = f"slot {slot.name}, generation {slot.generation}, is read instead"
+        faults += [error.to_finding() for error in errors]
+        findings = tuple(replace(fault, hint=f"{fault.hint}; {hint}") for fault in faults)
+        offsets = [s.metadata_offset for s in slots if s.metadata_offset >= slot.payload_offset]
+        matrix = _parse_container(metadata, slot, min(offsets, default=reader.source.size))
+        return replace(matrix, findings=findings, min_stop=stop)
+    raise errors[0]
+
+
+def _parse_container(metadata: Fields, slot: Slot, limit: int) -> Matrix:
+    """Return the matrix that the metadata describes."""
+    view = metadata.get_fields("view", {})
+    matrix = _build_matrix(metadata, "r1", view, slot.payload_offset, limit)
+    if matrix.is_transposed and matrix.matrix_type not in VECTORS:
+        # Vectors have n rows and 1 column, transposed or not. Matrices state the transposed shape.
+        matrix = replace(matrix, rows=matrix.columns, columns=matrix.rows)
+    encoding = {
+        "payload_uuid": metadata.get("payload_uuid", str),
+        "slot": slot.name,
+        "generation": slot.generation,
+    }
+    if OBJECT_TYPE in metadata:
+        encoding[OBJECT_TYPE] = metadata.get(OBJECT_TYPE, str)
+    return replace(
+        matrix,
+        row_bytes=R1_BIT_ROW_BYTES if matrix.matrix_type == "DENSE_FLOAT" else WORD_BYTES,
+        encoding=encoding,
+        payload_length=slot.payload_length,
+    )
+
+
+def _build_attrs(metadata: Fields) -> Iterator[tuple[str, Any]]:
+    """Yield attributes of a causal set: numbers and strings, which netCDF can store."""
+    spacetime = metadata.get_fields("spacetime", {})
+    if spacetime.values:
+        yield "spacetime", spacetime.get("type", str)
+        for key, value in spacetime.get("args", dict, {}).items():
+            is_plain = isinstance(value, int | float | str)
+            plain = value if is_plain else json.dumps(value, default=repr)
+            yield f"{ARGUMENT_PREFIX}{key}", int(plain) if isinstance(plain, bool) else plain
+
+
+def _describe_derived(matrix: Matrix) -> Iterator[str]:
+    """Describe metadata that PyCauset trusts. It ignores false properties."""
+    if matrix.members:
+        yield f"the CRC-32 of {_DATA!r}"
+    results, properties = (matrix.metadata.get(key, dict, {}) for key in ("cached", "properties"))
+    true = [name for name, value in properties.items() if value not in (False, None)]
+    for label, names in (("cached results", results), ("properties", true)):
+        if names:
+            yield f"the {label} {', '.join(map(repr, names))}"
+
+
+def _build_matrix(metadata: Fields, version: str, view: Fields, offset: int, limit: int) -> Matrix:
+    """Return the matrix. `view` holds scalar, transposition and conjugation."""
+    rows, columns = lengths = metadata.get("rows", int), metadata.get("cols", int)
+    for key, length in zip(("rows", "cols"), lengths, strict=True):
+        metadata.check(length >= 0, key, length, "a non-negative integer")
+    return Matrix(
+        version=version,
+        metadata=metadata,
+        matrix_type=metadata.get("matrix_type", str),
+        data_type=metadata.get("data_type", str),
+        rows=rows,
+        columns=columns,
+        offset=offset,
+        limit=limit,
+        types_offset=metadata.offset or 0,
+        seed=metadata.get("seed", int, 0),
+        scalar=_get_scalar(view),
+        is_transposed=view.get("is_transposed", bool, False),
+        is_conjugated=view.get("is_conjugated", bool, False),
+    )
+
+
+def _get_scalar(view: Fields) -> complex:
+    """Return a number, stored as one or as a map of real and imaginary part; default 1."""
+    value = view.values.get("scalar", 1.0)
+    parts: list[Any] = [value, 0]
+    if isinstance(value, dict):
+        parts = [value.get("real"), value.get("imag")]
+    try:
+        return complex(*(part + 0.0 for part in parts))
+    except (TypeError, OverflowError):
+        expected = "a number, or its real and imaginary parts, in double precision"
+        raise view.error("scalar", shorten(repr(value)), expected) from None
+
+
+def _read_numbers(reader: HeaderReader, version: int) -> Matrix:
+    """Read the header of version 1 or 2, with numbers for types."""
+    raw = reader.read_field(0, HEADER_BYTES, "the header")
+    *numbers, gap = _TYPES.unpack_from(raw, _TYPES_OFFSET)
+    names, offset = [], _TYPES_OFFSET
+    for number, (field, choices) in zip(numbers, _NUMBERED_TYPES.items(), strict=True):
+        expected = ", ".join(f"{code} ({name})" for code, name in enumerate(choices, 1))
+        reader.check(1 <= number <= len(choices), field, number, expected, offset=offset)
+        names.append(choices[number - 1])
+        offset += 4
+    matrix_type, data_type = names
+    # The gap is zero. In a packed struct, its bytes are the low half of `rows`.
+    fields_offset = offset if gap else offset + _GAP_BYTES
+    rows, columns, seed, *view = _FIELDS[version].unpack_from(raw, fields_offset)
+    scalar, is_temporary, is_transposed = view or (1.0, 0, 0)
+    row_bytes = WORD_BYTES
+    if matrix_type == "INTEGER":
+        # A triangle in version 1, without padding. The size decides in version 2.
+        is_dense = version == 2 and reader.source.size == HEADER_BYTES + 4 * rows * columns
+        matrix_type = "INTEGER" if is_dense else "TRIANGULAR_INTEGER"
+        row_bytes = 4 if version == 1 else WORD_BYTES
+    elif data_type == "INT32":
+        matrix_type = _INT32_TYPES.get(matrix_type, matrix_type)
+    values = {"matrix_type": matrix_type, "data_type": data_type, "rows": rows, "cols": columns}
+    values |= {"seed": seed, "scalar": scalar, "is_transposed": bool(is_transposed)}
+    metadata = Fields(reader.source.name, values, _TYPES_OFFSET)
+    return replace(
+        _build_matrix(metadata, f"v{version}", metadata, HEADER_BYTES, reader.source.size),
+        row_bytes=row_bytes,
+        encoding={"fields_offset": fields_offset, "is_temporary": bool(is_temporary)},
+        min_stop=HEADER_BYTES + MIN_PAYLOAD_BYTES,
+    )
+
+
+def _read_zip(reader: HeaderReader) -> Matrix:
+    """Read the metadata of a zip archive."""
+    listed, end = read_directory(reader, _MAX_DIRECTORY_BYTES)
+    (info, start), (data, data_start) = _find_entries(reader, listed)
+    metadata = read_json(reader, start, info.file_size, _MAX_JSON_BYTES, _METADATA)
+    matrix = _build_matrix(metadata, "zip", metadata, data_start, data_start + data.file_size)
+    return replace(matrix, min_stop=end.stop, members=listed)
+
+
+def _find_entries(reader: HeaderReader, listed: Sequence[ZipInfo]) -> Iterator[tuple[ZipInfo, int]]:
+    """Yield the metadata and data members, and the offsets of their content."""
+    members = {member.filename: member for member in listed}
+    hint = "this zip is not a PyCauset matrix; of a '.causet' file, unzip 'matrix.bin' and open it"
+    for name in (_METADATA, _DATA):
+        field, expected = f"the entry {name!r}", "an entry stored without compression"
+        actual = f"missing among {', '.join(map(repr, members))}"
+        reader.check(name in members, field, actual, expected, hint, 0)
+        start, _ = open_member(reader, members[name], field)
+        is_stored, offset = members[name].compress_type == ZIP_STORED, members[name].header_offset
+        reader.check(is_stored, field, "compressed", expected, hint, offset)
+        yield members[name], start

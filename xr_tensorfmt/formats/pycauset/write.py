@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
-from zlib import crc32
 
 import numpy as np
 from xarray import Variable
@@ -14,33 +13,11 @@ from xarray import Variable
 from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.embedded_metadata import embed_tensor
 from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
-from xr_tensorfmt.errors import did_you_mean
-from xr_tensorfmt.formats.pycauset import NAME
-from xr_tensorfmt.formats.pycauset.headers import (
-    ARGUMENT_PREFIX,
-    BLOCK_HEADER,
-    BLOCK_MAGIC,
-    BLOCK_VERSIONS,
-    BOOL,
-    FLOAT,
-    KEY_LENGTH,
-    LENGTH,
-    MAP,
-    METADATA_ALIGNMENT,
-    NUMBERS,
-    OBJECT_TYPE,
-    PREAMBLE,
-    SIGNED,
-    SLOT_OFFSETS,
-    STRING,
-    UNSIGNED,
-    Slot,
-)
+from xr_tensorfmt.errors import build_choice_error
+from xr_tensorfmt.formats.pycauset import ARGUMENT_PREFIX, NAME, OBJECT_TYPE
+from xr_tensorfmt.formats.pycauset.container import HEADER_BYTES, pack_container
 from xr_tensorfmt.formats.pycauset.matrices import (
-    BIT,
     DTYPES,
-    HEADER_BYTES,
-    MATRIX_TYPES,
     R1_BIT_ROW_BYTES,
     STORED_ELEMENTS,
     VECTORS,
@@ -53,7 +30,7 @@ from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.encoding import Conversion, get_file_info
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
-DATA_TYPES = {"bool": BIT} | {np.dtype(code).name: t for t, code in DTYPES.items()}
+DATA_TYPES = {"bool": "BIT"} | {np.dtype(code).name: t for t, code in DTYPES.items()}
 ELEMENTS = {name: STORED_ELEMENTS[data_type] for name, data_type in DATA_TYPES.items()}
 _INTEGERS = tuple(name for name in ELEMENTS if "int" in name)
 
@@ -78,11 +55,66 @@ def plan(
     is_integer = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
     if seed is not None and not (is_integer and 0 <= seed < 2**64):
         raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
+    if matrix_type is not None and matrix_type not in WRITTEN:
+        raise build_choice_error("matrix_type", matrix_type, WRITTEN)
     checked = checked.encode(ELEMENTS)
     name, variable = checked.single_variable
     checked.warn_of_order(name, variable.dims)
+    required = "one or two dimensions" if variable.ndim not in (1, 2) else ""
+    if matrix_type is not None and not required:
+        required = _find_required(matrix_type, variable.shape)
+    if required:
+        raise ValueError(
+            f"{checked.path}: {name!r} has shape {variable.shape}, but "
+            f"{matrix_type or 'PyCauset'} requires {required}; use another matrix_type=, stack or "
+            "expand_dims, or write MAG"
+        )
     types, conversion = _choose_types(checked, matrix_type)
     return [_plan_matrix(checked, conversion, matrix_type, seed) for matrix_type in types]
+
+
+def _find_required(matrix_type: str, shape: tuple[int, ...]) -> str:
+    """Return the shape that a matrix type requires, or an empty string if the shape fits."""
+    if matrix_type in VECTORS:
+        return "" if len(shape) == 1 else "one dimension"
+    return "two dimensions" if len(shape) == 1 else find_required_shape(matrix_type, *shape)
+
+
+def _choose_types(
+    checked: CheckedInput, requested: str | None
+) -> tuple[tuple[str, ...], Conversion]:
+    """Return the matrix types to try, in order, and the conversion to the stored dtype."""
+    name, variable = checked.single_variable
+    if requested is not None:
+        elements = {dtype: ELEMENTS[dtype] for dtype in WRITTEN[requested]}
+        checked = replace(checked, format=f"PyCauset's {requested}")
+        return (requested,), checked.choose_conversion(name, variable, elements)
+    conversion = checked.choose_conversion(name, variable, ELEMENTS)
+    dtype = conversion.element.name
+    plain = "INTEGER" if dtype in _INTEGERS else "DENSE_FLOAT"
+    if variable.ndim == 1:
+        plain = "VECTOR"
+    special = _guess_type(variable)
+    is_supported = dtype == variable.dtype.name and dtype in WRITTEN.get(special, ())
+    if is_supported and not _find_required(special, variable.shape):
+        return tuple(dict.fromkeys((special, plain))), conversion
+    return (plain,), conversion
+
+
+def _get_file_info(variable: Variable) -> Mapping[str, Any]:
+    """Return the properties of the opened file if the variable is the whole matrix."""
+    file_info = get_file_info(variable, NAME)
+    shape = tuple(file_info.get("shape", ()))
+    return file_info if shape[: variable.ndim] == variable.shape else {}
+
+
+def _guess_type(variable: Variable) -> str:
+    """Return the type in the opened file, otherwise CAUSAL, which only fits bools."""
+    file_info = _get_file_info(variable)
+    view = tuple(map(file_info.get, ("scalar", "is_transposed", "is_conjugated")))
+    # PyCauset loads triangles of numbers as if they had no diagonal.
+    is_plain = view == ([1, 0], 0, 0) and not file_info.get("has_diagonal")
+    return str(file_info["matrix_type"]) if is_plain else "CAUSAL"
 
 
 def _plan_matrix(
@@ -106,89 +138,20 @@ def _plan_matrix(
         row_bytes=R1_BIT_ROW_BYTES if matrix_type == "DENSE_FLOAT" else WORD_BYTES,
     )
     layout, payload_bytes = build_layout(matrix, checked.path)
-    embedded = embed_tensor(checked).decode()
-    metadata = _build_metadata(matrix, file_info.get(OBJECT_TYPE, ""), variable.attrs)
-    header, start, block = _pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
+    metadata = _build_metadata(matrix)
+    if (matrix_type, file_info.get(OBJECT_TYPE)) == ("CAUSAL", "CausalSet"):
+        metadata |= _build_causal_set(matrix.rows, variable.attrs)
+    metadata[EMBEDDED_KEY] = embed_tensor(checked).decode()
+    header, start, block = pack_container(metadata, payload_bytes)
     pieces = (Piece(0, header), Piece(start, block))
     planned = (PlannedVariable(variable, layout, conversion),)
     return FilePlan(start + len(block), pieces, planned)
 
 
-def _check_shape(checked: CheckedInput, requested: str | None) -> None:
-    """Raise ValueError if PyCauset, or the requested matrix type, does not support the shape."""
-    name, variable = checked.single_variable
-    if variable.ndim not in (1, 2):
-        actual, call = "no dimension", "expand_dims('index')"
-        if variable.ndim:
-            actual = f"{variable.ndim} dimensions"
-            call = f"stack(row={variable.dims[:-1]!r}, create_index=False)"
-        raise ValueError(
-            f"{checked.path}: {name!r} has {actual}, expected one or two; call {call} first, or "
-            "write MAG"
-        )
-    if requested is not None and requested not in WRITTEN:
-        raise ValueError(
-            f"matrix_type={requested!r}{did_you_mean(requested, WRITTEN)} is not supported by "
-            f"PyCauset; choose from {', '.join(WRITTEN)}"
-        )
-    if requested and (mismatch := _find_mismatch(requested, variable.shape)):
-        raise ValueError(
-            f"{checked.path}: {name!r} has shape {variable.shape}, and {mismatch}; leave out "
-            "matrix_type="
-        )
-
-
-def _choose_types(
-    checked: CheckedInput, requested: str | None
-) -> tuple[tuple[str, ...], Conversion]:
-    """Return the matrix types to try, in order, and the conversion to the stored dtype."""
-    _check_shape(checked, requested)
-    name, variable = checked.single_variable
-    if requested is not None:
-        elements = {dtype: ELEMENTS[dtype] for dtype in WRITTEN[requested]}
-        checked = replace(checked, format=f"PyCauset's {requested}")
-        return (requested,), checked.choose_conversion(name, variable, elements)
-    conversion = checked.choose_conversion(name, variable, ELEMENTS)
-    dtype = conversion.element.name
-    plain = "INTEGER" if dtype in _INTEGERS else "DENSE_FLOAT"
-    if variable.ndim == 1:
-        plain = "VECTOR"
-    special = _guess_type(variable)
-    is_special = special in WRITTEN and not _find_mismatch(special, variable.shape)
-    if is_special and dtype in WRITTEN[special] and dtype == variable.dtype.name:
-        return tuple(dict.fromkeys((special, plain))), conversion
-    return (plain,), conversion
-
-
-def _find_mismatch(matrix_type: str, shape: tuple[int, ...]) -> str:
-    """Return the reason why a shape does not fit a matrix type, or an empty string."""
-    is_vector = matrix_type in VECTORS
-    if is_vector != (len(shape) == 1):
-        return f"{matrix_type} is a type of {'vectors' if is_vector else 'matrices'}"
-    required = "" if is_vector else find_required_shape(matrix_type, *shape)
-    return required and f"{matrix_type} requires {required}"
-
-
-def _get_file_info(variable: Variable) -> Mapping[str, Any]:
-    """Return the properties of the opened file if the variable is the whole matrix."""
-    file_info = get_file_info(variable, NAME)
-    shape = tuple(file_info.get("shape", ()))
-    return file_info if shape[: variable.ndim] == variable.shape else {}
-
-
-def _guess_type(variable: Variable) -> str:
-    """Return the type in the opened file, otherwise CAUSAL, which only fits bools."""
-    file_info = _get_file_info(variable)
-    view = tuple(map(file_info.get, ("scalar", "is_transposed", "is_conjugated")))
-    # PyCauset loads triangles of numbers as if they had no diagonal.
-    is_plain = view == ([1, 0], 0, 0) and not file_info.get("has_diagonal")
-    return str(file_info["matrix_type"]) if is_plain else "CAUSAL"
-
-
-def _build_metadata(matrix: Matrix, object_type: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the metadata that PyCauset needs to load a matrix, or a causal set."""
-    is_triangle = MATRIX_TYPES[matrix.matrix_type].stored == "triangle"
-    layout = "raw_triangular" if is_triangle else "raw_dense"
+def _build_metadata(matrix: Matrix) -> dict[str, Any]:
+    """Return the metadata that PyCauset needs to load a matrix."""
+    layout = "raw_triangular" if matrix.stored == "triangle" else "raw_dense"
+    scalar = {"real": 1.0, "imag": 0.0}
     return {
         "rows": matrix.rows,
         "cols": matrix.columns,
@@ -197,20 +160,13 @@ def _build_metadata(matrix: Matrix, object_type: str, attrs: Mapping[Any, Any]) 
         "data_type": matrix.data_type,
         "payload_uuid": uuid4().hex,
         "payload_layout": {"kind": layout, "params": {}},
-        "view": {
-            "is_transposed": False,
-            "is_conjugated": False,
-            "scalar": {"real": 1.0, "imag": 0.0},
-        },
-        **_build_causal_set(matrix, object_type, attrs),
+        "view": {"is_transposed": False, "is_conjugated": False, "scalar": scalar},
     }
 
 
-def _build_causal_set(matrix: Matrix, object_type: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the metadata of a causal set, empty for other matrices."""
-    if (matrix.matrix_type, object_type) != ("CAUSAL", "CausalSet"):
-        return {}
-    keys: dict[str, Any] = {OBJECT_TYPE: "CausalSet", "n": matrix.rows}
+def _build_causal_set(count: int, attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the additional metadata of a causal set."""
+    keys: dict[str, Any] = {OBJECT_TYPE: "CausalSet", "n": count}
     if isinstance(attrs.get("spacetime"), str):
         arguments = {
             name.removeprefix(ARGUMENT_PREFIX): value
@@ -219,40 +175,3 @@ def _build_causal_set(matrix: Matrix, object_type: str, attrs: Mapping[Any, Any]
         }
         keys["spacetime"] = {"type": attrs["spacetime"], "args": arguments}
     return keys
-
-
-def _pack_container(metadata: Mapping[str, Any], payload_bytes: int) -> tuple[bytes, int, bytes]:
-    """Return the header, and the offset and content of the metadata block."""
-    encoded = encode_map(metadata)
-    fields = (BLOCK_MAGIC, *BLOCK_VERSIONS, 0, len(encoded), crc32(encoded), 0)
-    block = BLOCK_HEADER.pack(*fields) + encoded
-    payload_stop = HEADER_BYTES + payload_bytes
-    start = payload_stop + -payload_stop % METADATA_ALIGNMENT
-    header = bytearray(PREAMBLE.ljust(HEADER_BYTES, b"\0"))
-    # PyCauset writes both slots with the same pointers.
-    for generation, (name, offset) in zip((1, 0), SLOT_OFFSETS.items(), strict=True):
-        slot = Slot(name, generation, HEADER_BYTES, payload_bytes, start, len(block))
-        slot = replace(slot, checksum=slot.computed_checksum)
-        Slot.STRUCT.pack_into(header, offset, *astuple(slot)[1:])
-    return bytes(header), start, block
-
-
-def encode_map(values: Mapping[str, Any]) -> bytes:
-    """Encode a map. The keys ascend, as in files written by PyCauset."""
-    encoded = bytes([MAP]) + LENGTH.pack(len(values))
-    for key, value in sorted(values.items()):
-        raw = key.encode()
-        encoded += KEY_LENGTH.pack(len(raw)) + raw + _encode(value)
-    return encoded
-
-
-def _encode(value: Any) -> bytes:
-    if isinstance(value, Mapping):
-        return encode_map(value)
-    if isinstance(value, str):
-        raw = value.encode()
-        return bytes([STRING]) + LENGTH.pack(len(raw)) + raw
-    tag = FLOAT if isinstance(value, float) else BOOL
-    if not isinstance(value, bool | float):
-        tag = SIGNED if value < 0 else UNSIGNED
-    return bytes([tag]) + NUMBERS[tag].pack(value)

@@ -1,0 +1,234 @@
+"""The container R1: a preamble, two slots, the values, and blocks of metadata.
+
+A slot points to the values and to a block of metadata. To update the metadata, PyCauset appends a
+block and writes the unused slot, so that the other slot stays valid. The metadata are a map of
+typed values: a tag byte precedes each value.
+
+Sources: PyCauset, ``documentation/dev/PyCauset Container Format.md``, and
+``python/pycauset/_internal/persistence.py`` of 0.6.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, replace
+from functools import partial
+from struct import Struct, pack
+from typing import Any, ClassVar
+from zlib import crc32
+
+from xr_tensorfmt.core.header import Fields, HeaderReader
+from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
+from xr_tensorfmt.formats.pycauset import MAGIC
+
+# The values follow the header. In all versions, it has this size.
+HEADER_BYTES = 4096
+# First bytes: magic number, version 1, little-endian, header size, 0.
+PREAMBLE = MAGIC + pack("<IBHB", 1, 1, HEADER_BYTES, 0)
+METADATA_ALIGNMENT = 16
+BLOCK_MAGIC = b"PCMB"
+RESAVE = "the file is corrupt; save it again with PyCauset"
+
+MAX_METADATA_BYTES = 64 << 20
+MAX_METADATA_LEVELS = 32
+MAX_METADATA_VALUES = 1 << 19
+
+_SLOT_OFFSETS = {"A": 16, "B": 144}
+# Magic number, version, version of the encoding, 0, size and checksum of the map, 0.
+_BLOCK_HEADER = Struct("<4s3IQ2I")
+_BLOCK_VERSIONS = [1, 1]
+# Tags of values.
+_BOOL, _SIGNED, _UNSIGNED, _FLOAT, _STRING, _BYTES, _ARRAY, _MAP = range(1, 9)
+_NUMBERS = {_BOOL: Struct("<?"), _SIGNED: Struct("<q"), _UNSIGNED: Struct("<Q")}
+_NUMBERS[_FLOAT] = Struct("<d")
+# Length of a string in bytes, or of a map or array in entries.
+_LENGTH = Struct("<I")
+_KEY_LENGTH = Struct("<H")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Pointers to the values and to a metadata block, with a checksum."""
+
+    name: str
+    generation: int
+    payload_offset: int
+    payload_length: int
+    metadata_offset: int
+    metadata_length: int
+    hot_offset: int = 0
+    hot_length: int = 0
+    checksum: int = 0
+
+    STRUCT: ClassVar = Struct("<7QI")
+    """Encoding of a slot. Zeros follow."""
+
+    @property
+    def computed_checksum(self) -> int:
+        """CRC-32 of the other fields."""
+        return crc32(self.STRUCT.pack(*astuple(self)[1:])[:-4])
+
+    @property
+    def metadata_stop(self) -> int:
+        """Offset of the end of the metadata block."""
+        return self.metadata_offset + self.metadata_length
+
+    def find_fault(self, file_size: int) -> str:
+        """Return the reason why the slot is invalid, or an empty string."""
+        if self.checksum != self.computed_checksum:
+            return f"checksum {self.checksum:#010x} instead of {self.computed_checksum:#010x}"
+        payload, metadata = self.payload_offset, self.metadata_offset
+        if payload % HEADER_BYTES or payload < HEADER_BYTES:
+            return f"payload offset {payload}, which is not a multiple of {HEADER_BYTES}"
+        if metadata % METADATA_ALIGNMENT:
+            return f"metadata offset {metadata}, which is not a multiple of {METADATA_ALIGNMENT}"
+        stop = max(payload + self.payload_length, self.metadata_stop)
+        fault = f"ranges up to byte {stop} in a file of {file_size} bytes"
+        return fault if stop > file_size else ""
+
+
+def read_slots(reader: HeaderReader) -> tuple[list[Slot], list[Finding]]:
+    """Return the valid slots, newest first, and a finding for each invalid one."""
+    header = reader.read_field(0, HEADER_BYTES, "the header")
+    slots = [Slot(name, *Slot.STRUCT.unpack_from(header, i)) for name, i in _SLOT_OFFSETS.items()]
+    faults = {slot.name: slot.find_fault(reader.source.size) for slot in slots}
+    valid = [slot for slot in slots if not faults[slot.name]]
+    actual = " and ".join(f"slot {n} at byte {_SLOT_OFFSETS[n]} has {faults[n]}" for n in faults)
+    expected, offset = "at least one valid slot", _SLOT_OFFSETS["A"]
+    reader.check(bool(valid), "the header slots", actual, expected, offset=offset)
+    findings = [
+        Finding(reader.source.name, f"slot {name}", fault, "", RESAVE, _SLOT_OFFSETS[name])
+        for name, fault in faults.items()
+        if fault
+    ]
+    # If both have the same generation, A comes first.
+    return sorted(valid, key=lambda slot: -slot.generation), findings
+
+
+def read_metadata(reader: HeaderReader, slot: Slot) -> Fields:
+    """Read the metadata block of a slot."""
+    start, length, skipped = slot.metadata_offset, slot.metadata_length, _BLOCK_HEADER.size
+    field = f"the metadata block of slot {slot.name}"
+    check = partial(reader.check, field=field, hint=RESAVE, offset=start)
+    expected = f"from {skipped} to {MAX_METADATA_BYTES} bytes"
+    is_valid = skipped <= length <= MAX_METADATA_BYTES
+    check(is_valid, actual=f"{length} bytes", expected=expected)
+    raw = reader.read_field(start, length, field)
+    magic, *versions, _, size, checksum, _ = _BLOCK_HEADER.unpack_from(raw)
+    actual = f"{magic!r} and versions {versions}"
+    is_valid = (magic, versions) == (BLOCK_MAGIC, _BLOCK_VERSIONS)
+    check(is_valid, actual=actual, expected=f"{BLOCK_MAGIC!r} and versions {_BLOCK_VERSIONS}")
+    encoded = raw[skipped : skipped + size]
+    expected = f"at most {length - skipped} bytes"
+    check(len(encoded) == size, actual=f"a map of {size} bytes", expected=expected)
+    computed = crc32(encoded)
+    actual, expected = f"checksum {checksum:#010x}", f"{computed:#010x} as computed"
+    check(checksum == computed, actual=actual, expected=expected)
+    values = decode_map(encoded, reader.source.name, start + skipped)
+    return Fields(reader.source.name, values, start, "metadata", RESAVE)
+
+
+def pack_container(metadata: Mapping[str, Any], payload_bytes: int) -> tuple[bytes, int, bytes]:
+    """Return the header, and the offset and content of the metadata block."""
+    encoded = encode_map(metadata)
+    fields = (BLOCK_MAGIC, *_BLOCK_VERSIONS, 0, len(encoded), crc32(encoded), 0)
+    block = _BLOCK_HEADER.pack(*fields) + encoded
+    payload_stop = HEADER_BYTES + payload_bytes
+    start = payload_stop + -payload_stop % METADATA_ALIGNMENT
+    header = bytearray(PREAMBLE.ljust(HEADER_BYTES, b"\0"))
+    # PyCauset writes both slots with the same pointers.
+    for generation, (name, offset) in zip((1, 0), _SLOT_OFFSETS.items(), strict=True):
+        slot = Slot(name, generation, HEADER_BYTES, payload_bytes, start, len(block))
+        slot = replace(slot, checksum=slot.computed_checksum)
+        Slot.STRUCT.pack_into(header, offset, *astuple(slot)[1:])
+    return bytes(header), start, block
+
+
+def encode_map(values: Mapping[str, Any]) -> bytes:
+    """Encode a map. The keys ascend, as in files written by PyCauset."""
+    encoded = bytes([_MAP]) + _LENGTH.pack(len(values))
+    for key, value in sorted(values.items()):
+        raw = key.encode()
+        encoded += _KEY_LENGTH.pack(len(raw)) + raw + _encode(value)
+    return encoded
+
+
+def _encode(value: Any) -> bytes:
+    if isinstance(value, Mapping):
+        return encode_map(value)
+    if isinstance(value, str):
+        raw = value.encode()
+        return bytes([_STRING]) + _LENGTH.pack(len(raw)) + raw
+    tag = _FLOAT if isinstance(value, float) else _BOOL
+    if not isinstance(value, bool | float):
+        tag = _SIGNED if value < 0 else _UNSIGNED
+    return bytes([tag]) + _NUMBERS[tag].pack(value)
+
+
+def decode_map(encoded: bytes, path: str, start: int) -> dict[str, Any]:
+    """Decode a map that fills the encoded bytes. `start` is their offset in the file."""
+    decoder = _Decoder(encoded, path, start)
+    value = decoder.decode()
+    actual = f"a value of type {type(value).__name__}"
+    decoder.check(isinstance(value, dict), actual, "a map")
+    rest = len(encoded) - decoder.position
+    decoder.check(not rest, f"{rest} more bytes", "the end of the map")
+    return value  # type: ignore[no-any-return]
+
+
+@dataclass
+class _Decoder:
+    """Decoder of consecutive values. A limit on their number bounds the memory."""
+
+    encoded: bytes
+    path: str
+    start: int
+    position: int = 0
+    values: int = 0
+
+    def check(self, holds: bool, actual: str, expected: str) -> None:
+        if not holds:
+            offset = self.start + self.position
+            raise TensorFormatError(self.path, "the metadata", actual, expected, RESAVE, offset)
+
+    def decode(self, depth: int = 0) -> Any:
+        self.values += 1
+        for count, limit, things in (
+            (depth, MAX_METADATA_LEVELS, "nested maps and arrays"),
+            (self.values, MAX_METADATA_VALUES, "values"),
+        ):
+            self.check(count <= limit, f"more than {limit} {things}", f"at most {limit}")
+        (tag,) = self._take(1)
+        if tag in _NUMBERS:
+            return self._decode_number(_NUMBERS[tag])
+        if tag == _STRING:
+            return self._decode_string(_LENGTH)
+        if tag == _BYTES:
+            return self._take(self._decode_number(_LENGTH))
+        if tag == _ARRAY:
+            return [self.decode(depth + 1) for _ in range(self._decode_number(_LENGTH))]
+        self.check(tag == _MAP, f"a value of type {tag}", f"a type from {_BOOL} to {_MAP}")
+        values: dict[str, Any] = {}
+        for _ in range(self._decode_number(_LENGTH)):
+            key = self._decode_string(_KEY_LENGTH)
+            self.check(key not in values, f"the key {shorten(repr(key))} twice", "unique keys")
+            values[key] = self.decode(depth + 1)
+        return values
+
+    def _decode_string(self, length: Struct) -> str:
+        raw = self._take(self._decode_number(length))
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            self.check(False, repr(raw[:20]), "a string in UTF-8")
+            raise
+
+    def _decode_number(self, record: Struct) -> Any:
+        return record.unpack(self._take(record.size))[0]
+
+    def _take(self, length: int) -> bytes:
+        taken = self.encoded[self.position : self.position + length]
+        actual = f"{len(taken)} bytes up to the end of the map"
+        self.check(len(taken) == length, actual, f"{length} bytes")
+        self.position += length
+        return taken
