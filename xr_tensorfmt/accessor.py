@@ -63,7 +63,7 @@ def explain(
     try:
         return explain(data.isel(indexers, **indexers_kwargs))
     except (IndexError, KeyError, TypeError) as error:
-        hint = "pass positions as to isel or --select, or select labels with sel() first"
+        hint = "pass positions as to isel, or select labels with sel() first"
         raise type(error)(f"{hint}: {error}") from error
 
 

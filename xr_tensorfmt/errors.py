@@ -192,6 +192,14 @@ def build_choice_error(keyword: str, value: object, choices: Collection[object])
     return ValueError(f"{keyword}={value!r}{did_you_mean(value, choices)} is not one of {allowed}")
 
 
+def build_keyword_error(name: str, scope: str, known: Collection[str], hint: str = "") -> TypeError:
+    """Return the error for a keyword that is unknown in a scope, such as "for these files"."""
+    return TypeError(
+        f"{name!r}{did_you_mean(name, known)} is not a keyword {scope}, expected one of "
+        f"{', '.join(known) or 'none'}{hint}"
+    )
+
+
 def suggest_pattern(name: str, variables: Iterable[object]) -> str:
     """Return a hint like `did_you_mean`, or the pattern of a name in groups: ``*.weight``."""
     names = list(map(str, variables))

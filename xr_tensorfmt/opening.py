@@ -17,7 +17,7 @@ from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.building import build_dataset
 from xr_tensorfmt.datasets.lazy_array import add_versions_to_names
 from xr_tensorfmt.datasets.options import Keywords, check_keywords, find_dropped
-from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level, redact
+from xr_tensorfmt.errors import TensorFormatWarning, build_keyword_error, find_stack_level, redact
 from xr_tensorfmt.formats import recognition
 from xr_tensorfmt.formats.recognition import find_open_options, read_container
 from xr_tensorfmt.sources import get_path, is_remote, is_url
@@ -25,15 +25,15 @@ from xr_tensorfmt.sources import get_path, is_remote, is_url
 
 def open_file(file: Any, keywords: Keywords) -> Dataset:
     """Open a file, or a group of it, as a Dataset."""
-    source, group = open_group(file, keywords)
-    return _build_datasets(file, keywords, source, {"/": group})["/"]
+    reader, group = open_group(file, keywords)
+    return _build_datasets(file, keywords, reader.source, {"/": group})["/"]
 
 
 def open_groups(file: Any, keywords: Keywords, *, shares_names: bool = True) -> dict[str, Dataset]:
     """Open a file as a dict of group paths and Datasets."""
-    source, group = open_group(file, keywords)
+    reader, group = open_group(file, keywords)
     nodes = groups.split_groups(group, keywords["separator"])
-    return _build_datasets(file, keywords, source, nodes, shares_names=shares_names)
+    return _build_datasets(file, keywords, reader.source, nodes, shares_names=shares_names)
 
 
 def open_tree(file: Any, keywords: Keywords) -> DataTree:
@@ -73,8 +73,8 @@ def _build_datasets(
     return datasets
 
 
-def open_group(file: Any, keywords: Keywords) -> tuple[Source, Container]:
-    """Return the source of a file, and the tensors of the requested group."""
+def open_group(file: Any, keywords: Keywords) -> tuple[HeaderReader, Container]:
+    """Return a reader of the header of a file, and the tensors of the requested group."""
     check_keywords(keywords)
     if keywords["format_options"]:  # before a request to a store
         _check_format_options(keywords)
@@ -87,7 +87,7 @@ def open_group(file: Any, keywords: Keywords) -> tuple[Source, Container]:
         verify_unchanged=keywords["verify_unchanged"],
     )
     container = parse_file(reader, keywords)
-    return reader.source, groups.select_group(container, keywords["group"], keywords["separator"])
+    return reader, groups.select_group(container, keywords["group"], keywords["separator"])
 
 
 def _check_format_options(keywords: Keywords) -> None:
@@ -95,11 +95,8 @@ def _check_format_options(keywords: Keywords) -> None:
     known = dict.fromkeys((*find_open_options(), *keywords.keys() - {"format_options"}))
     for name in keywords["format_options"]:
         if name not in known:
-            raise TypeError(
-                f"{name!r}{did_you_mean(name, known)} is not a keyword of the engine 'tensorfmt', "
-                f"expected one of {', '.join(known)}; pass options of a file system "
-                "in storage_options="
-            )
+            hint = "; pass options of a file system in storage_options="
+            raise build_keyword_error(name, "of the engine 'tensorfmt'", known, hint)
 
 
 def parse_file(reader: HeaderReader, keywords: Keywords) -> Container:

@@ -292,23 +292,6 @@ def diff(folder: Path, count: int) -> Built:
     }, lambda: True
 
 
-@MODELS("statistics of {count} tensors", 4000, power=0.5)
-def stats(folder: Path, count: int) -> Built:
-    path, (model, _) = str(folder / "stats.safetensors"), build_model(count)
-    save_file(model, path)
-
-    def get_means(text: str) -> list[float]:
-        (report,) = json.loads(text)
-        return [report["variables"][key]["stats"]["mean"] for key in model]
-
-    compute = lambda x: (x.mean(), x.min(), x.max(), np.isnan(x).sum(), (x == 0).sum())  # noqa: E731
-    summaries = lambda: [[*map(float, compute(x))] for x in map(load_file(path).get, model)]  # noqa: E731
-    by_numpy = lambda: json.dumps(summaries()), lambda text: [x[0] for x in json.loads(text)]
-    summarize = partial(run_command, "info", "--json", "--stats", path)
-    contenders = {OURS: (summarize, get_means), "safetensors and numpy": by_numpy}
-    return contenders, lambda: [array.mean() for array in model.values()]
-
-
 @MODELS("write {count} small tensors of dask", 1000, name="write_chunked", power=0.5, chunk=True)
 @MODELS("write {count} small tensors", 4000, power=0.5)
 def write_model(folder: Path, count: int, *, chunk: bool = False) -> Built:  # noqa: ARG001

@@ -6,8 +6,6 @@ import json
 import logging
 import os
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,12 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from fsspec.implementations.memory import MemoryFileSystem
 
 import xr_tensorfmt
 from tests import magfiles as mf
-from tests import vespafiles as vf
 from tests.commands import (
     GAMMA,
     load_any,
@@ -36,11 +33,6 @@ from xr_tensorfmt import to_file
 from xr_tensorfmt.cli import main
 
 pytestmark = pytest.mark.usefixtures("working_directory")
-
-
-def run_with_input(content: bytes, *arguments: str) -> Result:
-    """Run the command with bytes in standard input."""
-    return run(*arguments, input=content)
 
 
 # JSON
@@ -74,23 +66,6 @@ def test_json_of_validate_has_every_field_of_every_finding() -> None:
     assert missing["error"] in result.stderr
 
 
-def test_json_of_explain_has_every_range_and_request() -> None:
-    (explained,) = json.loads(
-        run_ok("explain", "--json", write_vertex(), "-s", "c=1", "-s", "a=0:2")
-    )
-    assert explained["path"] == "vertex.bin"
-    ds = xr.open_dataset("vertex.bin", engine="tensorfmt", chunks={})
-    expected = ds.tensorfmt.explain({"c": 1, "a": slice(0, 2)})
-    assert explained["fetched_bytes"] == expected.fetched_bytes == 80
-    assert explained["needed_bytes"] == expected.needed_bytes == 48
-    assert explained["requests"] == 1
-    assert explained["amplification"] == expected.amplification
-    (read,) = explained["reads"]
-    assert read["ranges"] == [list(range_) for range_ in expected.reads[0].ranges]
-    assert read["request_ranges"] == list(map(list, expected.reads[0].request_ranges))
-    assert (read["variable"], read["shape"]) == ("tensor", [2, 3])
-
-
 # Directories
 
 
@@ -110,7 +85,7 @@ def save_directory(name: str = "models") -> str:
 FILES = ["a.mag", "b.npy", "c.yaml", "vertex.bin", "vertex.tens"]
 
 
-@pytest.mark.parametrize("command", ["info", "validate", "explain"])
+@pytest.mark.parametrize("command", ["info", "validate"])
 def test_directory_is_expanded_to_its_files(command: str, memory: MemoryFileSystem) -> None:
     directory = save_directory()
     documents = json.loads(run_ok(command, "--json", directory))
@@ -142,92 +117,8 @@ def test_sizes_are_of_all_files_and_subdirectories_are_named() -> None:
 
 def test_a_directory_without_tensor_files_is_an_error() -> None:
     os.mkdir("empty")
-    for command in ("info", "validate", "explain"):
+    for command in ("info", "validate"):
         assert "empty is a directory without tensor files; pass" in run_failing(command, "empty")
-
-
-def test_files_with_the_same_name_are_compared() -> None:
-    first = save_directory()
-    shutil.copytree(first, "other")
-    assert run_ok("diff", first, "other").count("0 different") == len(FILES)
-    save("other/a.mag", make_dataset().assign(n=("row", np.zeros(20, "i8"))))
-    os.remove("other/b.npy")
-    os.remove("models/vertex.bin")
-    result = run("diff", first, "other/")
-    assert result.exit_code == 1
-    assert "n: 19 of 20 values differ" in result.stdout
-    assert "b.npy: only in models\nvertex.bin: only in other/\n" in result.stdout
-    assert "models/c.yaml and other/c.yaml: variables: 1 equal, 0 different" in result.stdout
-
-
-# Standard input and output
-
-
-def test_a_file_is_converted_to_standard_output() -> None:
-    result = run("convert", write_vertex(), "-", "--to", "tens")
-    assert result.exit_code == 0
-    run_ok("convert", "vertex.bin", "b.tens")
-    assert result.stdout_bytes == Path("b.tens").read_bytes()
-    assert sorted(os.listdir()) == ["b.tens", "vertex.bin"]
-
-
-OUTPUT_REFUSALS = {
-    "a format": (["vertex.bin"], 2, "standard output needs one IN, and the format as --to"),
-    "one file": (["vertex.bin", "a.mag", "--to", "tens"], 2, "standard output needs one IN"),
-    "one target": (["vertex.bin", "--to", "cc4s"], 1, "cc4s needs several files; pass a path"),
-    "no store": (["vertex.bin", "--to", "zarr"], 1, "zarr needs several files; pass a path"),
-}
-
-
-@pytest.mark.parametrize("case", OUTPUT_REFUSALS)
-def test_standard_output_needs(case: str) -> None:
-    sources, code, message = OUTPUT_REFUSALS[case]
-    write_vertex()
-    count = 2 if "a.mag" in sources else 1
-    assert message in run_failing("convert", *sources[:count], "-", *sources[count:], code=code)
-
-
-def test_every_command_reads_standard_input() -> None:
-    content = Path(write_vertex()).read_bytes()
-    assert run_with_input(content, "info", "-").stdout.startswith("<stdin>: TENS 0.9, 248 B\n")
-    assert json.loads(run_with_input(content, "info", "--json", "-").stdout)[0]["path"] == "<stdin>"
-    assert run_with_input(content, "validate", "-").stdout == "<stdin>: ok\n"
-    assert run_with_input(content, "explain", "-").stdout.startswith("1 request fetches 192 B")
-    assert run_with_input(content, "convert", "-", "b.mag", "--dtype", "float32").exit_code == 0
-    np.testing.assert_array_equal(load_any("b.mag").tensor.values, GAMMA)
-    assert sorted(os.listdir()) == ["b.mag", "vertex.bin"]
-
-
-def test_real_pipe_is_read_to_its_end() -> None:
-    values = xr.DataArray(np.arange(1 << 20, dtype="f4"), dims="x", name="v")
-    save("a.mag", values.to_dataset())
-    with subprocess.Popen(["cat", "a.mag"], stdout=subprocess.PIPE) as source:
-        command = [sys.executable, "-m", "xr_tensorfmt", "convert", "-", "b.mag"]
-        subprocess.run(command, stdin=source.stdout, check=True, timeout=300)
-    xr.testing.assert_identical(load_any("b.mag"), load_any("a.mag"))
-
-
-def test_errors_about_standard_input_name_it() -> None:
-    content = Path(write_vertex()).read_bytes()[:-8]
-    for arguments in (["info", "-"], ["explain", "-"], ["convert", "-", "b.tens"]):
-        result = run_with_input(content, *arguments)
-        assert result.exit_code == 1
-        assert result.stderr.startswith("Error: <stdin>: ")
-        assert result.stderr.count("\n") == 1
-    finding = run_with_input(content, "validate", "-").stdout.splitlines()
-    assert finding[0] == "<stdin>: 1 error"
-    assert "<stdin>" not in finding[1]
-    netcdf = run_with_input(b"CDF", "convert", "-", "b.mag", "--from", "netcdf")
-    assert netcdf.stderr == "Error: <stdin>: netcdf is not read from standard input; pass a path\n"
-
-
-def test_standard_input_without_magic_number_needs_its_format() -> None:
-    content = vf.make_tensor("float", [], {"x": 2}, [], np.ones((1, 2)))
-    assert (
-        "--from for a format that has no magic number: 'cc4s', 'vespa'"
-        in run_with_input(content, "info", "-").stderr
-    )
-    assert "Vespa" in run_with_input(content, "info", "-", "--from", "vespa").stdout
 
 
 # Several files
@@ -343,7 +234,7 @@ def test_shell_completes_commands_options_formats_and_files() -> None:
     assert complete("convert", "--to", "p") == ["plain,pycauset"]
     assert complete("info", "--from", "z") == []
     assert complete("convert", "--to", "z") == ["plain,zarr"]
-    for command in ("info", "validate", "convert", "explain"):
+    for command in ("info", "validate", "convert"):
         assert complete(command, "a") == ["file,a"]
 
 
@@ -386,7 +277,7 @@ def test_interrupted_command_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> 
 
     path = write_vertex()
     for module, name, arguments in (
-        ("describe", "open_header", ["info", path]),
+        ("describe", "open_group", ["info", path]),
         ("describe", "find_faults", ["validate", path]),
         ("stores", "open_input", ["convert", path, "b.npy"]),
     ):

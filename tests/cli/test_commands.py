@@ -82,7 +82,6 @@ def test_module_is_command() -> None:
         (["convert", "a", "b.mag", "--dtype", "w="], "'w=' is neither DTYPE nor NAME=DTYPE"),
         (["convert", "a", "b.mag", "--dtype", ""], "'' is neither DTYPE nor NAME=DTYPE"),
         (["convert", "a", "b.mag", "--dtype", "=f4"], "'=f4' is neither DTYPE nor NAME=DTYPE"),
-        (["explain", "a", "--select", "x=1.5"], "is not an index such as 3, 0:10"),
     ],
 )
 def test_invalid_options_exit_with_code_2(arguments: list[str], words: str) -> None:
@@ -143,8 +142,6 @@ def test_info_describes_every_container(name: str) -> None:
         assert item["dims"] == list(ds[key].dims)
         assert item["shape"] == list(ds[key].shape)
         assert item["dtype"] == ds[key].dtype.name
-        assert item["chunk"] == list(ds[key].shape)
-        assert item["chunks"] == 1
         assert item["attrs"] == ds[key].attrs
         assert not item["encoding"].keys() & {"format", "version", "dtype"}  # listed elsewhere
     output = run_ok("info", path)
@@ -161,7 +158,7 @@ def test_info_shows_storage_and_offsets() -> None:
     output = run_ok("info", "a.mag")
     assert "MAG snapshot 300" in output
     assert re.search(r"w +float32 \(bfloat16\) +4 B +\(2\) +at byte 4096", output)
-    assert re.search(r"t +float32 +76.3 MiB +\(5000, 4000\) .* +3 chunks of ", output)
+    assert re.search(r"t +float32 +76.3 MiB +\(5000, 4000\)", output)
     assert "long: xxx" in output
     assert max(map(len, output.splitlines())) < 200
 
@@ -177,47 +174,6 @@ def test_sizes_are_those_in_the_file() -> None:
     for path, size in (("bits.pycauset", 100 * 64), ("empty.safetensors", 0)):
         (document,) = json.loads(run_ok("info", "--json", path))
         assert document["totals"]["size"] == size
-
-
-def test_statistics_of_all_values() -> None:
-    ds = xr.Dataset(
-        {
-            "real": ("x", np.array([3, np.nan, -1.5, 0], "f4")),
-            "mask": ("x", np.array([True, False, True, True])),
-            "wide": ("y", np.array([2**63 + 2, 0], "u8")),
-            "empty": ("z", np.zeros(0, "f4")),
-        }
-    )
-    save("a.mag", ds)
-    (document,) = json.loads(run_ok("info", "--json", "--stats", "a.mag"))
-    stats = {name: variable["stats"] for name, variable in document["variables"].items()}
-    assert stats == {
-        "real": {"min": -1.5, "max": 3, "mean": 0.5, "nan": 1, "zeros": 1},
-        "mask": {"min": False, "max": True, "mean": 0.75, "nan": 0, "zeros": 1},
-        "wide": {"min": 0, "max": 2**63 + 2, "mean": 2.0**62, "nan": 0, "zeros": 1},
-        "empty": {"min": None, "max": None, "mean": None, "nan": 0, "zeros": 0},
-    }
-    assert "min -1.5, max 3, mean 0.5, nan 1, zeros 1" in run_ok("info", "--stats", "a.mag")
-    xr_tensorfmt.to_file(xr.DataArray([3 + 4j, 0, -1j], dims="x"), "c.tens")
-    assert "min 0, max 5, mean (1+1j), nan 0, zeros 1" in run_ok("info", "--stats", "c.tens")
-
-
-@pytest.mark.slow
-def test_statistics_of_blocks_equal_those_of_all_values() -> None:
-    values = np.random.default_rng(0).normal(size=(3000, 3000)).astype("f4")
-    values[0, :5] = values[2000, 7] = np.nan
-    values[2999, 2998:] = 0, -0.0
-    nan = np.full((3000, 3000), np.nan, "f4")
-    ds = xr.Dataset({"all": (("x", "y"), values), "nan": (("x", "y"), nan)})
-    save("a.mag", ds)
-    (document,) = json.loads(run_ok("info", "--json", "--stats", "a.mag"))
-    stats = {name: variable["stats"] for name, variable in document["variables"].items()}
-    expected = {"min": np.nanmin(values), "max": np.nanmax(values), "nan": 6, "zeros": 2}
-    assert stats["all"] == expected | {
-        "mean": pytest.approx(np.nanmean(values, dtype="f8"), rel=1e-9)
-    }
-    undefined = dict.fromkeys(("min", "max", "mean"), "nan")
-    assert stats["nan"] == undefined | {"nan": nan.size, "zeros": 0}
 
 
 def test_info_of_a_model_fits_80_columns() -> None:
@@ -245,11 +201,9 @@ def test_info_shows_byte_order() -> None:
     assert "int32 (big-endian)" in run_ok("info", "a.bin")
 
 
-def test_info_shows_embedded_metadata_and_warnings() -> None:
-    save("a.mag", make_dataset().drop_vars("flag"))
-    assert "with metadata by xr_tensorfmt" in run_ok("info", "a.mag")
+def test_info_shows_warnings() -> None:
     np.savez("b.npz", a=np.ones(2), b=np.zeros(2, "V3"))
-    assert "Warnings:\n  " in run_ok("info", "b.npz")
+    assert run("info", "b.npz").stderr.startswith("Warning: ")
 
 
 def test_info_of_values_that_are_not_stored() -> None:
@@ -261,7 +215,8 @@ def test_info_of_values_that_are_not_stored() -> None:
 
 def test_info_of_sparse_tensor_too_large_to_fill() -> None:
     Path("s.tens").write_bytes(tf.make_index_value((1 << 15,) * 3, [1], np.ones(1)))
-    assert "(a: 32768, b: 32768, c: 32768)" in run_ok("info", "s.tens")
+    assert "--sparse dense" in run_failing("info", "s.tens")
+    assert "(a: 32768, b: 32768, c: 32768)" in run_ok("info", "s.tens", "--sparse", "dense")
 
 
 def test_json_of_info_is_strict_json() -> None:
@@ -302,7 +257,7 @@ def test_wrong_checksum_can_be_ignored() -> None:
     assert "MAG archive 1" in run_ok("info", "--no-verify", "a.mag")
 
 
-def test_urls_are_described_checked_explained_and_converted() -> None:
+def test_urls_are_described_checked_and_converted() -> None:
     save()
     url = "memory://folder/a.mag"
     with fsspec.open(url, "wb") as file:
@@ -310,7 +265,6 @@ def test_urls_are_described_checked_explained_and_converted() -> None:
     option = ("--storage-option", "skip_instance_cache=true")
     assert run_ok("info", url, *option).startswith(f"{url}: MAG")
     assert run_ok("validate", url, *option) == f"{url}: ok\n"
-    assert "requests fetch" in run_ok("explain", url, *option)
     run_ok("convert", url, "b.mag", *option)
     xr.testing.assert_identical(load_any("b.mag"), make_dataset())
 
@@ -369,38 +323,12 @@ def test_validate_continues_after_unreadable_file() -> None:
     assert "missing.mag: No such file or directory\n" in result.stderr
 
 
-# explain
-
-
-def test_explain_shows_reads_of_a_selection() -> None:
-    output = run_ok("explain", write_vertex(), "-s", "c=1", "-s", "a=0:2")
-    assert output.startswith("1 request fetches 80 B for 48 B (1.67 x)\n")
-    renamed = run_ok("explain", "vertex.bin", "--dims", "F,q,r", "-s", "r=0", "-s", "q=0,2")
-    assert renamed.splitlines()[1] == "variable: tensor"
-
-
 def test_format_of_one_variable_names_the_option_that_chooses_it() -> None:
     xr.Dataset({"a": ("x", np.ones(3, "f4")), "b": ("x", np.ones(3, "f4"))}).tensorfmt.to_file(
         "a.mag"
     )
     message = run_failing("convert", "a.mag", "b.tens")
     assert "pass one of them as a DataArray or with --variable, or choose a format" in message
-
-
-def test_explain_names_dimensions_if_one_is_unknown() -> None:
-    message = run_failing("explain", write_vertex(), "--select", "a=9")
-    assert "pass positions as to isel or --select, " in message
-    message = run_failing("explain", write_vertex(), "--select", "q=1")
-    assert "there is no dimension 'q', expected one of: 'a', 'b', 'c'" in message
-
-
-def test_explain_of_one_variable() -> None:
-    save()
-    assert " w " in run_ok("explain", "a.mag")
-    assert " w " not in run_ok("explain", "a.mag", "-v", "n")
-    assert "there is no variable 'z'; it has 'w', 'n', 'flag'" in run_failing(
-        "explain", "a.mag", "-v", "z"
-    )
 
 
 # convert
@@ -447,16 +375,14 @@ def test_existing_file_is_replaced_only_with_overwrite(target: str) -> None:
     xr.testing.assert_equal(load_any(target).w, make_dataset().w + 1)
 
 
-@pytest.mark.parametrize(
-    ("target", "inner"), [("b.mag", ""), ("b.zarr", "zarr.json"), ("b.nc", "")]
-)
-def test_convert_keeps_write_protected_file(target: str, inner: str) -> None:
+@pytest.mark.parametrize("target", ["b.mag", "b.nc"])
+def test_convert_keeps_write_protected_file(target: str) -> None:
     save()
     run_ok("convert", "a.mag", target)
-    Path(target, inner).chmod(0o444)
+    Path(target).chmod(0o444)
     message = run_failing("convert", "a.mag", target, "--overwrite")
     assert "(mode 0444) or its file system is write-protected" in message
-    Path(target, inner).chmod(0o644)
+    Path(target).chmod(0o644)
     run_ok("convert", "a.mag", target, "--overwrite")
 
 
@@ -504,12 +430,11 @@ def test_converting_file_onto_itself_raises() -> None:
     assert Path("a.mag").read_bytes() == content
 
 
-def test_one_variable_under_other_names() -> None:
+def test_one_variable_under_other_dims() -> None:
     save()
-    run_ok("convert", "a.mag", "b.mag", "-v", "w", "--name", "v", "--dims", "x,y")
+    run_ok("convert", "a.mag", "b.mag", "-v", "w", "--dims", "x,y")
     ds = load_any("b.mag")
-    assert list(ds.data_vars) == ["v"]
-    assert ds.v.dims == ("x", "y")
+    assert (list(ds.data_vars), ds.w.dims) == (["w"], ("x", "y"))
     assert ds.x.values.tolist() == make_dataset().row.values.tolist()
     assert ds.attrs == make_dataset().attrs
 
@@ -543,8 +468,8 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--name", "v"], "--name and --dims are for a single variable"),
-        (["-v", "w", "--dims", "x"], "cannot name the 2 dimensions ('row', 'col') of 'w'"),
+        (["--name", "v"], "name='v' does not apply to format 'mag'"),
+        (["-v", "w", "--dims", "x"], "cannot name the 2 dimensions "),
         (["-v", "w", "--dims", "a,"], "must be a sequence of non-empty str"),
         (["-v", "z"], "there is no variable 'z'; it has 'w', 'n', 'flag'"),
         (["--dtype", "complex64"], "matches no complex variable"),
@@ -556,7 +481,7 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
         (["--dtype", "z=float16"], "encoding= names 'z'"),
         (["--dtype", "w=csv"], "'w' is csv, but MAG supports only float32"),
         *(
-            (["--option", f"{key}=1"], "is not an --option of MAG files")
+            (["--option", f"{key}=1"], "is not a keyword for MAG files")
             for key in ("version", "mode", "fs", "compute", "region", "encoding")
         ),
     ],
@@ -590,8 +515,7 @@ def test_drop_options_accumulate() -> None:
 def test_errors_list_options_of_formats() -> None:
     save()
     message = run_failing("convert", "a.mag", "b.tens", "-o", "versoin=1")
-    assert "'versoin' (did you mean 'version'?) is not an --option of TENS files" in message
-    assert "expected version=1.0|0.9: 1.0 is the version of" in message
+    assert "'versoin' (did you mean 'version'?) is not a keyword for TENS files" in message
 
 
 # convert: all families
@@ -660,26 +584,19 @@ def test_convert_applies_the_unit_of_cc4s() -> None:
 def test_control_characters_in_names_are_escaped() -> None:
     key = "\x1b[31mred\x1b]0;title\x07\nnext"
     Path("a.mag").write_bytes(mf.make_document({key: mf.put(np.ones(3, "f4"))}, {key: key}))
-    for command in ("info", "explain"):
-        output = run_ok(command, "a.mag")
-        assert "\\x1b[31mred" in output
-        assert not {"\x1b", "\x07"} & set(output)
+    output = run_ok("info", "a.mag")
+    assert "\\x1b[31mred" in output
+    assert not {"\x1b", "\x07"} & set(output)
     assert "\x1b" not in run_failing("convert", "a.mag", "a.tbf")
 
 
 def test_control_characters_in_json_are_escaped() -> None:
     key = "\x9b31m\x7f\u202e\u2028 \xe4 \U000e0001"
     Path("a.mag").write_bytes(mf.make_document({key: mf.put(np.ones(3, "f4"))}))
-    for command in ("info", "explain", "validate"):
+    for command in ("info", "validate"):
         output = run_ok(command, "--json", "a.mag")
         assert all(char.isprintable() for char in output.replace("\n", ""))
         assert command == "validate" or repr(key)[1:-1] in str(json.loads(output))
-
-
-def test_zarr_and_netcdf_are_recognised() -> None:
-    save()
-    run_ok("convert", "a.mag", "b.nc")
-    assert "only convert and diff support zarr and netCDF" in run_failing("info", "b.nc")
 
 
 def test_lines_of_sharded_model_fit_a_terminal() -> None:

@@ -14,8 +14,7 @@ import xarray as xr
 from tests.commands import load_any, make_dataset, run, run_failing, run_ok, save, write_vertex
 from tests.workflows.formats import WRITABLE, make_array, write
 from xr_tensorfmt import to_file
-from xr_tensorfmt.cli.diff import compare, compare_values
-from xr_tensorfmt.cli.stores import iterate_blocks
+from xr_tensorfmt.cli.diff import compare, compare_values, iterate_blocks
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 
@@ -237,11 +236,6 @@ def test_tensors_of_one_shape_are_compared_and_described_one_by_one() -> None:
     assert "w1: 1 of 4 values differ, by up to 1.5, 6.0 and 7.5 at [2]\n" in output
     assert "w4: 4 of 4 values differ, by up to nan, 16.0 and 'nan' at [0]\n" in output
     assert "4 equal, 2 different, 1 in only one file" in output
-    (described,) = json.loads(run_ok("info", "--json", "--stats", "b.safetensors"))
-    stats = {name: variable["stats"] for name, variable in described["variables"].items()}
-    assert stats["w0"] == {"min": 0, "max": 3, "mean": 1.5, "nan": 0, "zeros": 1}
-    assert stats["w4"] == {"min": "nan", "max": "nan", "mean": "nan", "nan": 4, "zeros": 0}
-    assert stats["scale"] == {"min": 2, "max": 2, "mean": 2, "nan": 0, "zeros": 0}
 
 
 def write_pair(name: str, directory: Path) -> tuple[Path, Path]:
@@ -309,7 +303,7 @@ def test_info_of_group() -> None:
         (actual,) = json.loads(run_ok("info", "a.mag", "--group", group, "--json"))
         assert list(actual["variables"]) == ["w", "b"]
         assert actual["totals"]["parameters"] == 12
-        assert actual["attrs"] == {"model": "tiny"}
+        assert actual["size"] == Path("a.mag").stat().st_size
     assert "group='head' is not in the file" in run("info", "a.mag", "--group", "head").stderr
 
 

@@ -9,32 +9,13 @@ import sys
 
 import pytest
 
-from tests.commands import save, write_vertex
+from tests.commands import save
 
 fcntl = pytest.importorskip("fcntl", reason="this system has no pseudoterminals")
 pty = pytest.importorskip("pty")
 termios = pytest.importorskip("termios")
 
 pytestmark = pytest.mark.usefixtures("working_directory")
-
-
-@pytest.mark.parametrize(
-    ("stream", "command", "code", "words"),
-    [
-        ("stdout", "convert vertex - --to tens", 2, "redirect standard output"),
-        ("stdin", "info -", 1, "there is no standard input; redirect a file or a pipe to it"),
-    ],
-)
-def test_terminal_is_no_file(stream: str, command: str, code: int, words: str) -> None:
-    write_vertex("vertex")
-    main_end, terminal = pty.openpty()
-    files = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: terminal}
-    arguments = [sys.executable, "-m", "xr_tensorfmt", *command.split()]
-    result = subprocess.run(arguments, text=True, check=False, timeout=300, **files)
-    os.close(terminal)
-    os.close(main_end)
-    assert result.returncode == code
-    assert words in result.stderr
 
 
 COMMANDS = """

@@ -263,7 +263,7 @@ def test_url_that_cannot_be_reached_at_all(word: str) -> None:
 
 
 @ways
-@pytest.mark.parametrize("command", ["info", "info --json", "validate", "explain", "convert"])
+@pytest.mark.parametrize("command", ["info", "info --json", "validate", "convert"])
 def test_command_output_has_no_secrets(
     http: HttpStore, way: Way, command: str, tmp_path: Path
 ) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from xr_tensorfmt.cli.common import errors_in_one_line, format_examples
+from xr_tensorfmt.cli.common import format_errors
 from xr_tensorfmt.cli.convert import convert
-from xr_tensorfmt.cli.describe import explain, info, validate
+from xr_tensorfmt.cli.describe import info, validate
 from xr_tensorfmt.cli.diff import diff
 from xr_tensorfmt.tutorial import get_path
 
@@ -29,20 +29,17 @@ class Commands(click.Group):
             ctx.exit(128 + signal.SIGINT)
 
 
-@click.command(epilog=format_examples("examples tensors"))
+@click.command()
 @click.argument("directory", metavar="DIR", type=click.Path())
 def examples(directory: str) -> None:
-    """Copy small files of several formats to a new directory.
-
-    The examples of the documentation use these files.
-    """
-    with errors_in_one_line(directory):
+    """Copy small files of several formats, which the documentation uses, to a new directory."""
+    with format_errors(directory):
         shutil.copytree(get_path("circle").parent, directory)
 
 
 @click.group(
     cls=Commands,
-    commands=[info, validate, convert, explain, diff, examples],
+    commands=[info, validate, convert, diff, examples],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="xr-tensorfmt", prog_name="xr-tensorfmt")

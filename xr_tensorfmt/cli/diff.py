@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import hypot
 from operator import add
 from typing import Any
@@ -15,6 +14,7 @@ import xarray as xr
 
 from xr_tensorfmt.cli import common, describe, stores
 from xr_tensorfmt.core.elements import Array, get_stored_name
+from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, contiguous_chunk, iterate_chunks
 from xr_tensorfmt.datasets.groups import flatten_tree
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.writing.encoding import is_numeric
@@ -22,79 +22,50 @@ from xr_tensorfmt.writing.encoding import is_numeric
 _MAX_COMPARED_BYTES = 1 << 20
 """Limit on the size of values whose bytes are compared before their elements."""
 
+_TOLERANCE: dict[str, Any] = {
+    "metavar": "NUMBER",
+    "type": click.FloatRange(min=0),
+    "default": 0.0,
+}
 
-@click.command(
-    epilog=common.format_examples(
-        "diff a.mag b.zarr", "diff a.mag half.mag --rtol 1e-3", "diff before/ after/"
-    )
-)
+
+@click.command()
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
 @click.option(
     "--rtol",
-    metavar="NUMBER",
-    type=click.FloatRange(min=0),
-    default=0.0,
     help="Relative tolerance, a factor of the value in B, as in numpy.isclose. With a tolerance, "
     "dtypes may differ.",
+    **_TOLERANCE,
 )
 @click.option(
-    "--atol",
-    metavar="NUMBER",
-    type=click.FloatRange(min=0),
-    default=0.0,
-    help="Absolute tolerance, which is added to the relative tolerance.",
+    "--atol", help="Absolute tolerance, which is added to the relative tolerance.", **_TOLERANCE
 )
-@common.add_group_options
-@common.add_source_options
-@common.verify_option
+@common.add_open_options
 def diff(first: str, second: str, rtol: float, atol: float, **options: Any) -> None:
     """Compare the variables of two files.
 
     Names, dtypes, shapes and all values are compared, but neither dimension names nor attributes.
-    The formats may differ, including zarr and netCDF. In two directories, files with the same name
-    are compared. The exit code is 0 for equal files, 1 for differences, 2 for an error.
+    The formats may differ, including zarr and netCDF. The exit code is 0 for equal files, 1 for
+    differences, 2 for an error.
     """
-    pairs, unmatched = [(first, second)], []
-    is_equal = True
-    try:
-        inputs = [common.list_files(path, options["storage_options"]) for path in pairs[0]]
-        if all(inputs) and inputs != [[first], [second]]:
-            by_name = [{os.path.basename(file): file for file in files} for files in inputs]
-            pairs = [(path, by_name[1][x]) for x, path in by_name[0].items() if x in by_name[1]]
-            unmatched = _find_unmatched(by_name[0], by_name[1], (first, second))
-        for files in pairs:
-            with common.errors_in_one_line(*files):
-                one, other = _open_both(files, **options)
-                lines = compare(one, other, rtol, atol, files)
-            common.print_lines(lines)
-            is_equal &= len(lines) == 1  # the summary
-    except click.ClickException as error:
-        error.show()
-        raise SystemExit(2) from error
-    common.print_lines(common.to_one_line(f"{name}: only in {path}") for name, path in unmatched)
-    raise SystemExit(int(bool(unmatched) or not is_equal))
-
-
-def _open_both(files: Iterable[str], **options: Any) -> list[xr.Dataset]:
+    files = (first, second)
     # Stores contain decoded values, or attributes by which xarray decodes them.
     formats = {options["format"] or common.get_store_format(file) for file in files}
     stored = {} if formats & set(common.STORES) else stores.STORED_VALUES
     opened = []
-    for file in files:
-        with common.errors_in_one_line(file):
-            data = stores.open_input(file, file, cache=False, **stored, **options)
-            opened.append(flatten_tree(file, data, options["separator"], ["attrs"]))
-    return opened
-
-
-def _find_unmatched(
-    first: Collection[Any], second: Collection[Any], files: Sequence[str]
-) -> list[tuple[Any, str]]:
-    """Return what only one of two files or directories has, with its path."""
-    known, others = set(second), set(first)
-    unmatched = [(name, files[0]) for name in first if name not in known]
-    return unmatched + [(name, files[1]) for name in second if name not in others]
+    try:
+        for file in files:
+            with common.format_errors(file):
+                data = stores.open_input(file, cache=False, **stored, **options)
+                opened.append(flatten_tree(file, data, options["separator"], ["attrs"]))
+        with common.format_errors(*files):
+            lines = compare(opened[0], opened[1], rtol, atol, files)
+    except click.ClickException as error:
+        error.show()
+        raise SystemExit(2) from error
+    common.print_lines(lines)
+    raise SystemExit(int(len(lines) > 1))  # the last line is the summary
 
 
 def compare(
@@ -111,51 +82,39 @@ def compare(
             second = second.rename_vars({other: name})  # some formats store no name
     files = [shorten(common.to_one_line(file)) for file in files]
     unmatched = _find_unmatched(first.variables, second.variables, files)
-    labels = _find_labels(first, second)
+    labels = {dim: (_get_labels(first, dim), _get_labels(second, dim)) for dim in first.dims}
+    labels = {dim: pair for dim, pair in labels.items() if all(map(len, pair))}
     for dim, (one, other) in labels.items():
         if not one.equals(other):
             shared = one.intersection(other, sort=False)
             first = first.isel({dim: one.get_indexer(shared)})
             second = second.isel({dim: other.get_indexer(shared)})
-    different: dict[Any, list[str]] = {}
     changed: dict[Any, set[int]] = {dim: set() for dim in labels}
     names = [name for name in first.variables if name in second.variables]
-    for name in names:
-        pair = first.variables[name], second.variables[name]
-        if sentences := _compare_variables(*pair, rtol, atol, changed):
-            different[name] = sentences
+    different = {
+        name: _compare_variables(first.variables[name], second.variables[name], rtol, atol, changed)
+        for name in names
+    }
+    different = {name: lines for name, lines in different.items() if lines}
     counted = f"{len(names) - len(different)} equal, {len(different)} different"
+    found = [(name, f"only in {file}") for name, file in unmatched]
+    for dim, pair in labels.items():
+        found += [(dim, line) for line in _compare_labels(*pair, sorted(changed[dim]), files)]
+    found += [(name, line) for name, lines in different.items() for line in lines]
+    summary = f"{' and '.join(files)}: variables: {counted}, {len(unmatched)} in only one file"
+    return [*(f"{shorten(name)}: {line}" for name, line in found), summary]
+
+
+def _find_unmatched(
+    first: Collection[Any], second: Collection[Any], files: Sequence[str]
+) -> list[tuple[Any, str]]:
+    """Return what only one of two files has, with its path."""
     return [
-        *(f"{shorten(name)}: only in {file}" for name, file in unmatched),
-        *(
-            f"{shorten(dim)}: {sentence}"
-            for dim, pair in labels.items()
-            for sentence in _compare_labels(*pair, sorted(changed[dim]), files)
-        ),
-        *(f"{shorten(name)}: {line}" for name, lines in different.items() for line in lines),
-        f"{' and '.join(files)}: variables: {counted}, {len(unmatched)} in only one file",
+        (name, file)
+        for names, others, file in ((first, set(second), files[0]), (second, set(first), files[1]))
+        for name in names
+        if name not in others
     ]
-
-
-def _compare_labels(
-    first: pd.Index[Any], second: pd.Index[Any], changed: list[int], files: Sequence[str]
-) -> Iterator[str]:
-    for label, file in _find_unmatched(first, second, files):
-        yield f"{shorten(repr(describe.to_plain(label)))} only in {file}"
-    shared = first.intersection(second, sort=False)
-    if changed:
-        listed = repr(describe.to_plain(shared[changed].tolist()))[1:-1]
-        yield f"{shorten(listed, 60)} changed"
-    if not first.equals(second) and len(first) == len(second) == len(shared):
-        yield "the labels have another order"
-
-
-def _find_labels(
-    first: xr.Dataset, second: xr.Dataset
-) -> dict[Any, tuple[pd.Index[Any], pd.Index[Any]]]:
-    """Return the labels of both Datasets by dimension. A dimension without labels is left out."""
-    pairs = {dim: (_get_labels(first, dim), _get_labels(second, dim)) for dim in first.dims}
-    return {dim: (one, other) for dim, (one, other) in pairs.items() if len(one) and len(other)}
 
 
 def _get_labels(ds: xr.Dataset, dim: Any) -> pd.Index[Any]:
@@ -167,6 +126,30 @@ def _get_labels(ds: xr.Dataset, dim: Any) -> pd.Index[Any]:
         return pd.Index([])
     index = pd.MultiIndex.from_arrays(columns) if len(columns) > 1 else pd.Index(columns[0])
     return index if index.is_unique else pd.Index([])
+
+
+def _compare_labels(
+    first: pd.Index[Any], second: pd.Index[Any], changed: list[int], files: Sequence[str]
+) -> Iterator[str]:
+    """Describe labels of one file, and shared labels at `changed` positions."""
+    for label, file in _find_unmatched(first, second, files):
+        yield f"{shorten(repr(describe.to_plain(label)))} only in {file}"
+    shared = first.intersection(second, sort=False)
+    if changed:
+        listed = repr(describe.to_plain(shared[changed].tolist()))[1:-1]
+        yield f"{shorten(listed, 60)} changed"
+    if not first.equals(second) and len(first) == len(second) == len(shared):
+        yield "the labels have another order"
+
+
+def iterate_blocks(variable: xr.Variable) -> Iterator[tuple[slice, ...]]:
+    """Yield the keys of the chunks of a variable, or of contiguous blocks if it has none."""
+    chunk = contiguous_chunk(variable.shape, variable.dtype.itemsize, DEFAULT_CHUNK_BYTES)
+    chunks = variable.encoding.get("preferred_chunks") or {}
+    if variable.nbytes > DEFAULT_CHUNK_BYTES and chunks.keys() & set(variable.dims):
+        chunk = tuple(int(np.max(chunks.get(dim, n))) for dim, n in variable.sizes.items())
+    for block in iterate_chunks(variable.shape, chunk):
+        yield tuple(slice(indices.start, indices.stop) for indices in block)
 
 
 def _compare_variables(
@@ -182,7 +165,7 @@ def _compare_variables(
     if first.shape != second.shape:
         return [*found, f"the shapes are {first.shape} and {second.shape}"]
     count, largest = 0, dict[str, Any](largest=-1.0)
-    for key in stores.iterate_blocks(first):
+    for key in iterate_blocks(first):
         one, other = first[key].values, second[key].values
         difference = compare_values(one, other, rtol, atol)
         if not difference:

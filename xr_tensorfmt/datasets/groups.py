@@ -231,7 +231,7 @@ def _build_node(
     coordinates = (*own_coordinates, *fitting)
     if not prefix:
         return replace(container, tensors=tensors, coordinates=coordinates)
-    return Container(tensors, coordinates)
+    return Container(tensors, coordinates, ends=container.ends)
 
 
 _NO_VALUES = InMemory(np.zeros(()))

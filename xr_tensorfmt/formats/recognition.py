@@ -23,6 +23,7 @@ from xr_tensorfmt.core.source import InputOutput, check_pointer
 from xr_tensorfmt.errors import (
     TensorFormatError,
     TensorFormatWarning,
+    build_keyword_error,
     find_stack_level,
     redact,
     shorten,
@@ -340,10 +341,8 @@ def _complete_options(file_format: Format, options: OpenOptions) -> OpenOptions:
     known = find_open_options() if given.keys() - declared.keys() else declared
     for name, value in given.items():
         if name not in known or not (name in declared or known[name].refusal):
-            raise TypeError(
-                f"{name!r} is not a keyword of the engine 'tensorfmt' for format "
-                f"{file_format.name!r}, expected one of {', '.join(declared) or 'none'}"
-            )
+            scope = f"of the engine 'tensorfmt' for format {file_format.name!r}"
+            raise build_keyword_error(name, scope, declared)
         if name not in declared and value != known[name].default:
             raise ValueError(
                 f"{name}={value!r} does not apply to format {file_format.name!r}, which "
