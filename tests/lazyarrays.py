@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.layout import Dense, Layout, column_major
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray
 from xr_tensorfmt.sources.local import FileObject, LocalFile, Memory
@@ -20,6 +22,11 @@ from xr_tensorfmt.sources.local import FileObject, LocalFile, Memory
 SOURCES = ["auto", "mmap", "read", "bytes", "file object"]
 NEW_SIZES = {"p": 3, "q": 2}
 """Dimensions of vectorized indexers."""
+
+
+def locate(layout: Layout, source: Source, selection: Selection) -> list[Extents]:
+    """Return the byte ranges that are read at once."""
+    return [fetch.extents for fetch in layout.plan(source, selection).iterate_fetches()]
 
 
 def some_dims(sizes: dict[str, int]) -> st.SearchStrategy[list[str]]:

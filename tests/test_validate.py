@@ -29,7 +29,6 @@ from xr_tensorfmt.core.file_format import Format
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.validation import MAX_FINDINGS
 
 Places = list[tuple[str, int | None]]
 
@@ -108,16 +107,6 @@ def test_file_that_changes_during_validation_raises(
         validate(path)
 
 
-@pytest.mark.slow
-def test_number_of_findings_is_limited() -> None:
-    twos = {f"{n}": mf.Put("bool", (1,), b"\2") for n in range(MAX_FINDINGS + 5)}
-    content = mf.make_document(twos)
-    findings = validate(content)
-    assert len(findings) == MAX_FINDINGS + 1
-    assert findings[-1].severity == "warning"
-    assert "only the first" in findings[-1].message
-
-
 class Raw(Format):
     """A format of another package: bytes after a magic number."""
 
@@ -190,20 +179,6 @@ TEXT_STOP = 44 + int.from_bytes(DOCUMENT[20:28], "little")
 
 def test_bytes_after_data_of_document() -> None:
     assert list_places(DOCUMENT + b"\0") == [("error", len(DOCUMENT))]
-
-
-def test_wrong_checksum_does_not_hide_other_findings() -> None:
-    content = bytearray(mf.make_archive({"a": mf.Put("bool", (3,), b"\0\1\2")}))
-    (place,) = list_places(bytes(content))
-    content[8] ^= 1
-    assert list_places(bytes(content)) == [("error", 8), place]
-
-
-def test_booleans_other_than_0_and_1_are_findings() -> None:
-    content = mf.make_document({"t": mf.Put("bool", (2, 3), b"\0\1\2\1\1\xff")})
-    (finding,) = validate(content)
-    assert (finding.severity, finding.offset) == ("warning", 4098)
-    assert "2 bytes are neither 0 nor 1" in finding.message
 
 
 def test_embedded_metadata_that_do_not_fit_warn() -> None:

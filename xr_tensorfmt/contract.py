@@ -51,7 +51,7 @@ _MODULES = {
     "core.embedded_metadata": "embed_tensor",
     "core.file_format": "CONTRACT_VERSION Match",
     "core.header": "Fields check_size read_json",
-    "core.layout": ("Gathered InMemory Part UnrepresentableValueError put_at transpose_layout"),
+    "core.layout": ("Gathered InMemory UnrepresentableValueError put_at transpose_layout"),
     "core.open_options": "OpenOptions name_dims share_options",
     "core.selection": "Selection",
     "core.source": "Source",

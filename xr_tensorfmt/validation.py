@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats.recognition import (
     choose_format,
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
 
 MAX_FINDINGS_PER_CHECK = 20
 """Limit on the findings of each kind if all findings are requested."""
-
-MAX_FINDINGS = 1000
-"""Limit on the findings per file."""
 
 
 def validate(
@@ -52,8 +48,7 @@ def validate(
     Returns
     -------
     list of Finding
-        Faults, or an empty list if the file is valid. After 1000 findings, the last one reports
-        that there are more.
+        Faults, or an empty list if the file is valid.
 
     Raises
     ------
@@ -73,37 +68,26 @@ def validate(
     try:
         reader = open_header(file, "read", storage_options, fs)
     except IsADirectoryError:
-        options: dict[str, Any] = {"all": all, "format": format, "fs": fs}
-        options["storage_options"] = storage_options
         paths = list_files(get_path(file), storage_options, fs)
-        return [finding for path in paths for finding in validate(path, **options)]
-    limit = MAX_FINDINGS_PER_CHECK if all else 1
-    findings = list(islice(_find_faults(reader, format, limit), MAX_FINDINGS + 1))
-    if len(findings) > MAX_FINDINGS:
-        message = f"more than {MAX_FINDINGS} findings; only the first are listed"
-        findings[MAX_FINDINGS:] = [Finding(reader.source.name, "", message, severity="warning")]
-    return findings
-
-
-def _find_faults(reader: HeaderReader, format: str | None, limit: int) -> Iterator[Finding]:
+        options: dict[str, Any] = {"storage_options": storage_options, "fs": fs}
+        find = partial(validate, all=all, format=format, **options)
+        return [finding for path in paths for finding in find(path)]
     try:
         file_format = choose_format(reader, format)
         container = read_container(reader, file_format, file_format.validation_options)
     except TensorFormatError as error:
         name = reader.source.file_name
-        if format is not None or not find_parts([name], lambda _: reader).get(name):
-            yield error.to_finding()
-        return
+        is_part = format is None and name in find_parts([name], lambda _: reader)
+        return [] if is_part else [error.to_finding()]
+    limit = MAX_FINDINGS_PER_CHECK if all else 1
     checked: list[Finding] = []
     try:
-        checked.extend(islice(file_format.check(reader, container, limit), MAX_FINDINGS + 1))
+        checked.extend(file_format.check(reader, container, limit))
     except TensorFormatError as error:
         checked.append(error.to_finding())
     # If the reader and the check report the same field, keep the finding of the check.
     fields = {(finding.path, finding.field, finding.offset) for finding in checked}
-    for finding in container.findings:
-        if (finding.path, finding.field, finding.offset) not in fields:
-            yield finding
-    yield from checked
-    for tensor in (*container.tensors, *container.coordinates):
-        yield from tensor.validate(reader.source, limit)
+    findings = [x for x in container.findings if (x.path, x.field, x.offset) not in fields]
+    tensors = (*container.tensors, *container.coordinates)
+    values = (finding for x in tensors for finding in x.validate(reader.source, limit))
+    return [*findings, *checked, *values]

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from itertools import takewhile
-from math import prod
+from math import isqrt, prod
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -16,7 +16,7 @@ from xarray import Dataset, DataTree, Variable
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Boolean, Element, Plain
-from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, find_dividing_chunk
+from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, ceil_div, contiguous_chunk
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Dense, InMemory, Transposed
 from xr_tensorfmt.core.open_options import Names
@@ -46,6 +46,10 @@ except ModuleNotFoundError as error:
 
 __all__ = ["TensorFormatParser", "parser"]
 
+# Minimum of equal chunks in bytes unless the target is smaller, and maximum relative to it.
+_MIN_CHUNK_BYTES, _MAX_TIMES_TARGET = 64 << 10, 16
+# Finding all divisors of a larger length takes seconds.
+_MAX_DIVIDED_LENGTH = 1 << 44
 # Size of the largest data type in Zarr's specification, by the kind of the numpy dtype.
 _MAX_ITEMSIZE = {"i": 8, "u": 8, "f": 8, "c": 16, "m": 8, "M": 8}
 
@@ -240,8 +244,14 @@ def _build_manifest_array(tensor: Tensor, url: str, target: int) -> ManifestArra
         raise NotImplementedError(
             "it has an attribute '_FillValue', whose form depends on the store"
         )
-    chunk = _choose_chunk(dense, dtype, target)
-    grid = tuple(length // part for length, part in zip(dense.lengths, chunk, strict=True))
+    chunk = find_dividing_chunk(dense.shape, dtype.itemsize, target)
+    if chunk is None:
+        raise NotImplementedError(
+            f"Zarr needs equal chunks, but its lengths in file order {dense.shape} have no "
+            f"divisors for chunks of about {target} bytes; "
+            f"chunk_bytes={dense.stop - dense.offset} makes it a single chunk"
+        )
+    grid = tuple(length // part for length, part in zip(dense.shape, chunk, strict=True))
     nbytes = dtype.itemsize * prod(chunk)
     offsets = dense.offset + nbytes * np.arange(prod(grid), dtype=np.uint64).reshape(grid)
     offsets = offsets.transpose(axes)
@@ -270,16 +280,23 @@ def _build_manifest_array(tensor: Tensor, url: str, target: int) -> ManifestArra
     return array_class(metadata=metadata, chunkmanifest=manifest)
 
 
-def _choose_chunk(dense: Dense, dtype: np.dtype[Any], target: int) -> tuple[int, ...]:
-    """Choose a chunk of about `target` bytes that divides the array, in file order."""
-    chunk = find_dividing_chunk(dense.lengths, dtype.itemsize, target)
-    if chunk is None:
-        raise NotImplementedError(
-            f"Zarr needs equal chunks, but its lengths in file order {dense.lengths} have no "
-            f"divisors for chunks of about {target} bytes; "
-            f"chunk_bytes={dense.stop - dense.offset} makes it a single chunk"
-        )
-    return chunk
+def find_dividing_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...] | None:
+    """Return a shape of equal contiguous chunks, up to 16 times the target, or None."""
+    chunk = contiguous_chunk(shape, item, target)
+    divided = [axis for axis, length in enumerate(shape) if chunk[axis] < length]
+    if not divided:
+        return chunk
+    axis = divided[-1]
+    length, row = shape[axis], item * prod(shape[axis + 1 :])
+    candidates = np.arange(1, isqrt(min(length, _MAX_DIVIDED_LENGTH)) + 1)
+    small = candidates[length % candidates == 0]
+    divisors = np.union1d(small, length // small)
+    most = max(1, target // row)
+    least = min(most, ceil_div(_MIN_CHUNK_BYTES, row))
+    fitting = divisors[(least <= divisors) & (divisors <= most)]
+    larger = divisors[(most < divisors) & (divisors <= _MAX_TIMES_TARGET * most)]
+    rows = int(max(fitting, default=min(larger, default=0)))
+    return (*chunk[:axis], rows, *chunk[axis + 1 :]) if rows else None
 
 
 def _choose_data_type(element: Element) -> tuple[np.dtype[Any], dict[str, str]]:

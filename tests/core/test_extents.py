@@ -40,16 +40,12 @@ def test_merged_ranges_hold_all_bytes_within_the_limits(
     content = np.arange(given_extents.bounds[1]).astype(np.uint8)
     packed = np.zeros(given_extents.nbytes, dtype=np.uint8)
     fetches = list(given_extents.iterate_transfers(merged, packed))
-    for fetch in fetches:
-        buffer = fetch.allocate()
-        buffer[:] = content[fetch.start : fetch.stop]
-        fetch.copy_ranges(buffer)
-        assert (
-            fetch.extents.starts[1:] - (fetch.extents.starts + fetch.extents.lengths)[:-1] <= gap
-        ).all()
-        assert max_length is None or fetch.stop - fetch.start <= max_length
+    for start, stop, extents, out in fetches:
+        extents.gather(content[start:stop], start, out)
+        assert (extents.starts[1:] - (extents.starts + extents.lengths)[:-1] <= gap).all()
+        assert max_length is None or stop - start <= max_length
     assert np.array_equal(packed, gather(given_extents, content, 0))
-    assert [(fetch.start, fetch.stop - fetch.start) for fetch in fetches] == list(
+    assert [(start, stop - start) for start, stop, _, _ in fetches] == list(
         zip(merged.starts.tolist(), merged.lengths.tolist(), strict=True)
     )
     assert (merged.starts[1:] >= (merged.starts + merged.lengths)[:-1]).all()

@@ -50,14 +50,6 @@ def test_batches_are_the_selection_in_order_with_few_elements(
     assert all(batch.size <= size for batch in batches)
 
 
-@given(selections(), st.data())
-def test_positions_lead_back_to_indices(selection: Selection, data: st.DataObject) -> None:
-    position = data.draw(st.integers(0, selection.size - 1))
-    index = selection.full_index(position)
-    expected = np.unravel_index(compute_flat_indices(selection)[position], selection.tensor_shape)
-    assert index == tuple(map(int, expected))
-
-
 @given(selections())
 def test_span_reaches_from_first_to_last_element(selection: Selection) -> None:
     flat = compute_flat_indices(selection)

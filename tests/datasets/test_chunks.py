@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from xr_tensorfmt.core.elements import Plain
-from xr_tensorfmt.core.extents import PAGE, contiguous_chunk, find_dividing_chunk
+from xr_tensorfmt.core.extents import PAGE, contiguous_chunk
 from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.core.selection import Selection
 
@@ -72,34 +72,3 @@ def test_chunks_are_about_equal(rows: int, most: int) -> None:
 )
 def test_known_grids(shape, item, target, chunk) -> None:
     assert contiguous_chunk(shape, item, target) == chunk
-
-
-@given(
-    st.lists(st.integers(1, 40) | st.sampled_from([97, 4096, 10_007]), max_size=4).map(tuple),
-    st.sampled_from([1, 8, 12]),
-    st.integers(1, 1 << 20),
-)
-def test_dividing_chunks_are_whole_ranges_of_bounded_size(
-    shape: tuple[int, ...], item: int, target: int
-) -> None:
-    chunk = find_dividing_chunk(shape, item, target)
-    assume(chunk is not None)
-    assert not any(n % k for n, k in zip(shape, chunk, strict=True))
-    first = next((axis for axis, k in enumerate(chunk) if k > 1), len(chunk))
-    assert chunk[first + 1 :] == shape[first + 1 :]
-    assert prod(chunk) * item <= max(16 * target, item)
-
-
-def test_dividing_chunk_is_near_target_if_there_is_divisor() -> None:
-    assert find_dividing_chunk((1000, 1024), 1024, 100 << 20) == (100, 1024)
-    assert find_dividing_chunk((2 * 997, 1024), 1024, 100 << 20) == (2, 1024)
-    assert find_dividing_chunk((997, 4), 8, 16 << 10) == (997, 4)
-    assert find_dividing_chunk((3, 10**12), 1, 31 << 20) == (1, 32_000_000)
-
-
-def test_length_without_fitting_divisor_has_no_dividing_chunk() -> None:
-    assert find_dividing_chunk((10_007, 4), 8, 8 << 10) is None
-    assert find_dividing_chunk((10_007, 4), 8, 10_007 * 4 * 8) == (10_007, 4)
-    assert find_dividing_chunk((10_007, 4), 8, 4 * 8) == (1, 4)
-    assert find_dividing_chunk((2**61 - 1,), 1, 31 << 20) is None
-    assert find_dividing_chunk((), 8, 1) == ()

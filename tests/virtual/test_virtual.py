@@ -7,12 +7,15 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from tests import cc4sfiles, magfiles, pycausetfiles, tensfiles, vespafiles
 from tests.opening import open_lazily
@@ -741,3 +744,34 @@ def test_missing_virtualizarr_raises_install_hint() -> None:
         "except ImportError as error:\n    print(error)\n"
     )
     assert "pip install 'xr-tensorfmt[virtual]'" in run_python("-c", code).stdout
+
+
+@given(
+    st.lists(st.integers(1, 40) | st.sampled_from([97, 4096, 10_007]), max_size=4).map(tuple),
+    st.sampled_from([1, 8, 12]),
+    st.integers(1, 1 << 20),
+)
+def test_dividing_chunks_are_whole_ranges_of_bounded_size(
+    shape: tuple[int, ...], item: int, target: int
+) -> None:
+    chunk = made.find_dividing_chunk(shape, item, target)
+    assume(chunk is not None)
+    assert not any(n % k for n, k in zip(shape, chunk, strict=True))
+    first = next((axis for axis, k in enumerate(chunk) if k > 1), len(chunk))
+    assert chunk[first + 1 :] == shape[first + 1 :]
+    assert prod(chunk) * item <= max(16 * target, item)
+
+
+def test_dividing_chunk_is_near_target_if_there_is_divisor() -> None:
+    assert made.find_dividing_chunk((1000, 1024), 1024, 100 << 20) == (100, 1024)
+    assert made.find_dividing_chunk((2 * 997, 1024), 1024, 100 << 20) == (2, 1024)
+    assert made.find_dividing_chunk((997, 4), 8, 16 << 10) == (997, 4)
+    assert made.find_dividing_chunk((3, 10**12), 1, 31 << 20) == (1, 32_000_000)
+
+
+def test_length_without_fitting_divisor_has_no_dividing_chunk() -> None:
+    assert made.find_dividing_chunk((10_007, 4), 8, 8 << 10) is None
+    assert made.find_dividing_chunk((10_007, 4), 8, 10_007 * 4 * 8) == (10_007, 4)
+    assert made.find_dividing_chunk((10_007, 4), 8, 4 * 8) == (1, 4)
+    assert made.find_dividing_chunk((2**61 - 1,), 1, 31 << 20) is None
+    assert made.find_dividing_chunk((), 8, 1) == ()

@@ -44,9 +44,8 @@ class Tensor(NamedTuple):
 
     def validate(self, source: Source, limit: int) -> Iterator[Finding]:
         """Read the values. Yield up to `limit` findings for each of the `stored_parts`."""
-        for layout in self.layout.stored_parts:
-            for finding in islice(layout.validate(self.source or source), limit):
-                yield replace(finding, field=f"{finding.field} of {shorten(repr(self.name))}")
+        for finding in islice(self.layout.validate(self.source or source), limit):
+            yield replace(finding, field=f"{finding.field} of {shorten(repr(self.name))}")
 
 
 class End(NamedTuple):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from math import gcd, isqrt, prod
+from math import gcd, prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]
 
+Transfer = tuple[int, int, "Extents", Bytes]
+"""Start and stop of bytes to fetch, the ranges in them, and the memory for the ranges."""
+
 # Length of a range in bytes from which slicing is as fast as fancy indexing.
 _LONG_PIECE = 1 << 14
-# Mean length of ranges below which indices are faster than slices.
-_SHORT_PIECE = 128
 # Bytes of short ranges to gather at a time. More would need new pages, which cost more than copies.
 _BATCH_BYTES = 1 << 18
 
@@ -119,7 +120,7 @@ class Extents:
     def iterate_transfers(self, requests: Extents, packed: Bytes) -> Iterator[Transfer]:
         """Yield the transfer of each range that `merge` returned, for the result `packed`."""
         if requests is self and len(self) == 1:
-            yield Transfer(*self.bounds, self, packed)
+            yield *self.bounds, self, packed
             return
         stops = self.starts + self.lengths
         positions = np.cumsum(self.lengths) - self.lengths
@@ -134,7 +135,7 @@ class Extents:
                 starts = np.maximum(ranges.starts, start)
                 ranges = Extents(starts, np.minimum(stops[low:high], stop) - starts)
             position = int(positions[low]) + skipped
-            yield Transfer(start, stop, ranges, packed[position : position + ranges.nbytes])
+            yield start, stop, ranges, packed[position : position + ranges.nbytes]
 
     def gather(self, window: Bytes, origin: int, out: Bytes) -> None:
         """Copy the ranges from a window of the file that begins at `origin` to `out`."""
@@ -148,38 +149,9 @@ class Extents:
                 out[first * length :][: part.size] = part
             return
         stop = 0
-        if out.size < _SHORT_PIECE * starts.size:
-            for first in range(0, starts.size, 1 << 14):
-                begins = starts[first : first + (1 << 14)]
-                lengths = self.lengths[first : first + (1 << 14)]
-                shifts = np.repeat(begins - np.cumsum(lengths) + lengths, lengths)
-                part = window.take(np.arange(shifts.size) + shifts)
-                out[stop : stop + part.size] = part
-                stop += part.size
-            return
         for start, size in zip(starts.tolist(), self.lengths.tolist(), strict=True):
             out[stop : stop + size] = window[start : start + size]
             stop += size
-
-
-@dataclass(frozen=True, eq=False)
-class Transfer:
-    """Bytes to fetch at once, the ranges in them, and the part of the result for the ranges."""
-
-    start: int
-    stop: int
-    extents: Extents
-    out: Bytes
-
-    def allocate(self) -> Bytes:
-        """Return a buffer for the bytes: `out`, or new memory if there are gaps."""
-        size = self.stop - self.start
-        return self.out if self.out.size == size else np.empty(size, dtype=np.uint8)
-
-    def copy_ranges(self, buffer: Bytes) -> None:
-        """Copy the ranges from a buffer with all bytes to `out`, unless it is the same."""
-        if buffer is not self.out:
-            self.extents.gather(buffer, self.start, self.out)
 
 
 def _divide(
@@ -238,8 +210,18 @@ def ceil_div(dividend: Number, divisor: int) -> Number:
 
 @lru_cache(maxsize=1024)  # many tensors of a file have one shape
 def contiguous_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...]:
-    """Return the shape of contiguous chunks of a row-major array, of up to `target` bytes."""
-    return _divide_shape(shape, item, target, _count_rows)
+    """Return the shape of contiguous chunks of a row-major array, of up to `target` bytes.
+
+    The slowest axis whose rows fit into a chunk is divided.
+    """
+    lengths = tuple(max(1, length) for length in shape)
+    if item * prod(shape) <= target:
+        return lengths
+    for axis in range(len(lengths)):
+        row = item * prod(lengths[axis + 1 :])
+        if row <= target or axis == len(lengths) - 1:
+            return (*(1,) * axis, _count_rows(lengths[axis], row, target), *lengths[axis + 1 :])
+    return lengths  # a scalar that is larger than the target
 
 
 def iterate_chunks(shape: Sequence[int], chunk: Sequence[int]) -> Iterator[tuple[range, ...]]:
@@ -249,21 +231,6 @@ def iterate_chunks(shape: Sequence[int], chunk: Sequence[int]) -> Iterator[tuple
         for length, step in zip(shape, chunk, strict=True)
     )
     return product(*axes)
-
-
-def _divide_shape(
-    shape: tuple[int, ...], item: int, target: int, count_rows: Callable[[int, int, int], int]
-) -> tuple[int, ...]:
-    """Divide the slowest axis whose rows fit into a chunk."""
-    lengths = tuple(max(1, length) for length in shape)
-    if item * prod(shape) <= target:
-        return lengths
-    for axis in range(len(lengths)):
-        row = item * prod(lengths[axis + 1 :])
-        if row <= target or axis == len(lengths) - 1:
-            rows = count_rows(lengths[axis], row, target)
-            return (*(1,) * axis, rows, *lengths[axis + 1 :])
-    return lengths  # a scalar that is larger than the target
 
 
 @lru_cache(maxsize=1024)
@@ -282,29 +249,3 @@ def _count_rows(length: int, row: int, target: int) -> int:
     count = ceil_div(length, max_rows - max_rows % step)
     even = ceil_div(length, count)
     return ceil_div(even, step) * step
-
-
-# Minimum size of equal chunks in bytes, unless the target is smaller.
-_MIN_EQUAL_CHUNK_BYTES = 64 << 10
-_MAX_TIMES_TARGET = 16
-_MAX_DIVIDED_LENGTH = 1 << 44
-
-
-def find_dividing_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...] | None:
-    """Return a shape of equal contiguous chunks, up to 16 times the target, or None."""
-    chunk = _divide_shape(shape, item, target, _find_divisor)
-    return None if 0 in chunk else chunk
-
-
-def _find_divisor(length: int, row: int, target: int) -> int:
-    """Return the largest divisor up to the target, otherwise the next larger one, or 0."""
-    if length > _MAX_DIVIDED_LENGTH:
-        return 0  # finding the divisors of such a length takes seconds
-    candidates = np.arange(1, isqrt(length) + 1)
-    small = candidates[length % candidates == 0]
-    divisors = np.union1d(small, length // small)
-    max_rows = max(1, target // row)
-    min_rows = min(max_rows, ceil_div(_MIN_EQUAL_CHUNK_BYTES, row))
-    fitting = divisors[(min_rows <= divisors) & (divisors <= max_rows)]
-    larger = divisors[(max_rows < divisors) & (divisors <= _MAX_TIMES_TARGET * max_rows)]
-    return int(max(fitting, default=min(larger, default=0)))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Array, Boolean, Element, Plain
+from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, contiguous_chunk
 from xr_tensorfmt.core.locks import CachedValue
-from xr_tensorfmt.core.reading import AnyPlan, Fetch, Plan, Step
+from xr_tensorfmt.core.reading import Plan, Step, plan_batches
 from xr_tensorfmt.core.selection import MAX_RUNS, Selection, compute_row_major_strides
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import Finding, TensorFormatError
@@ -47,6 +47,8 @@ class Layout:
         Lengths of the axes.
     dtype : numpy.dtype
         dtype of the values, in native byte order.
+    element : Element
+        Type of the stored elements, if values can be written.
     """
 
     if TYPE_CHECKING:  # a subclass has fields or properties
@@ -59,7 +61,13 @@ class Layout:
         @abstractmethod
         def dtype(self) -> np.dtype[Any]: ...  # noqa: D102
 
-    def plan(self, source: Source, selection: Selection) -> AnyPlan:
+        @property
+        def element(self) -> Element: ...  # noqa: D102
+
+    can_write: ClassVar[bool] = False
+    """Whether `encode` and `element` are defined, so that values can be written."""
+
+    def plan(self, source: Source, selection: Selection) -> Plan:
         """Plan the read of a selection, in batches if that needs less memory."""
         if not selection.size:
             return _plan_empty(source, selection, self.dtype)
@@ -67,22 +75,16 @@ class Layout:
         if selection.is_pointwise:
             selection, positions = selection.sort()
         size = self.batch_size(source, selection)
-        plan: AnyPlan
         if selection.size <= size:
             plan = self.plan_batch(source, selection)
         else:
-            batches = partial(selection.divide, size)
-            plan = Plan(
-                lambda: ((self.plan_batch(source, batch), batch.shape) for batch in batches()),
-                partial(_read_batches, selection.shape, self.dtype),
-            )
-        return plan if positions is None else Plan.convert(plan, lambda v: v[positions])
+            divide, plan_batch = partial(selection.divide, size), partial(self.plan_batch, source)
+            plan = plan_batches(source, divide, plan_batch, selection.shape, self.dtype)
+        return plan if positions is None else plan.convert(lambda values: values[positions])
 
-    def plan_batch(self, source: Source, batch: Selection) -> Fetch:
+    def plan_batch(self, source: Source, batch: Selection) -> Plan:
         """Plan the read of a selection at once."""
-        return Fetch(
-            source, self.locate(batch), lambda packed, out: self.decode(packed, batch, out)
-        )
+        return Plan(source, self.locate(batch), lambda packed, out: self.decode(packed, batch, out))
 
     def locate(self, selection: Selection) -> Extents:
         """Return the byte ranges to read for a selection, which must not be empty."""
@@ -104,13 +106,6 @@ class Layout:
         """
         raise NotImplementedError(f"{type(self).__name__} does not decode bytes itself")
 
-    @property
-    def stop(self) -> int:
-        """Byte after the last stored value, or 0 if no value is stored."""
-        everything = Selection.everything(self.shape)
-        extents = self.locate(everything) if everything.size else Extents.empty()
-        return extents.bounds[1] if len(extents) else 0
-
     def batch_size(self, source: Source, selection: Selection) -> int:
         """Return how many elements to fetch and decode at a time."""
         return source.batch_bytes // self.dtype.itemsize
@@ -121,23 +116,11 @@ class Layout:
 
     def validate(self, source: Source) -> Iterator[Finding]:
         """Yield a finding for every part of the values that cannot be read."""
-        everything = Selection.everything(self.shape)
-        for part in everything.divide(CHECKED_BYTES // self.dtype.itemsize):
+        for part in Selection.everything(self.shape).divide(CHECKED_BYTES // self.dtype.itemsize):
             try:
                 self.plan(source, part).read()
             except TensorFormatError as error:
                 yield error.to_finding()
-
-    @property
-    def stored_parts(self) -> Sequence[Layout]:
-        """The layouts that `validate` must read: none if `Format.check` reads all values."""
-        return (self,)
-
-    can_write: ClassVar[bool] = False
-    """Whether `encode` is defined, so that values can be written, as a whole or in part."""
-
-    writes_any_rows: ClassVar[bool] = False
-    """Whether `encode` takes an array of indices along the first axis, too."""
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Yield byte ranges and their bytes, batch by batch, until they cover the selection.
@@ -148,16 +131,12 @@ class Layout:
         Parameters
         ----------
         selection : Selection
-            The elements: ranges of step 1 that start and stop at multiples of `write_units`. See
-            `writes_any_rows`.
+            The elements: ranges of step 1 that start and stop at multiples of `write_units`. The
+            first of several axes can have other indices.
         values : ndarray of `dtype`
             The values, in the shape of the selection.
         """
         raise NotImplementedError(f"{type(self).__name__} can only be read")
-
-    def stored_element(self) -> Element:
-        """Return the type of the stored elements, or raise TypeError if parts cannot be written."""
-        raise TypeError(f"the layout {type(self).__name__} can only be written as a whole")
 
     @property
     def write_units(self) -> tuple[int, ...]:
@@ -165,47 +144,20 @@ class Layout:
         return (1,) * len(self.shape)
 
 
-def _plan_empty(source: Source, selection: Selection, dtype: np.dtype[Any]) -> Fetch:
-    """Plan the read of an empty selection."""
+def _plan_empty(source: Source, selection: Selection, dtype: np.dtype[Any]) -> Plan:
     empty = np.empty(selection.shape, dtype=dtype)
-    return Fetch(source, Extents.empty(), lambda *_: empty)
-
-
-def _fill(shape: tuple[int, ...], dtype: np.dtype[Any], value: float) -> Array:
-    """Return equal values. Memory pages of zeros that are not written to take no time."""
-    return np.full(shape, value, dtype=dtype) if value else np.zeros(shape, dtype=dtype)
-
-
-def _read_batches(
-    shape: tuple[int, ...], dtype: np.dtype[Any], steps: Iterable[tuple[AnyPlan, Any]]
-) -> Array:
-    """Read batches one after the other into an array."""
-    values = np.empty(shape, dtype=dtype)
-    flat, position = values.reshape(-1), 0
-    for plan, batch_shape in steps:
-        stop = position + prod(batch_shape)
-        target = flat[position:stop].reshape(batch_shape)
-        decoded = plan.read(target)
-        if decoded is not target:
-            target[...] = decoded
-        position = stop
-    return values
+    return Plan(source, Extents.empty(), lambda *_: empty)
 
 
 @dataclass(frozen=True)
 class Dense(Layout):
-    """A contiguous row-major array of `lengths` (slowest first) at a byte offset."""
+    """A contiguous row-major array of a `shape` (slowest axis first) at a byte offset."""
 
-    lengths: tuple[int, ...]
+    shape: tuple[int, ...]
     element: Element
     offset: int
 
     can_write = True
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes."""
-        return self.lengths
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -215,12 +167,12 @@ class Dense(Layout):
     @property
     def stop(self) -> int:
         """The byte after the last element."""
-        return self.offset + prod(self.lengths) * self._item
+        return self.offset + prod(self.shape) * self._item
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Identify the layout. dask would tokenize every field, which is slower."""
         element = self.element.name, self.element.stored.str
-        return type(self).__name__, self.lengths, self.offset, element
+        return type(self).__name__, self.shape, self.offset, element
 
     @property
     def _item(self) -> int:
@@ -228,7 +180,7 @@ class Dense(Layout):
 
     def locate(self, selection: Selection) -> Extents:
         """Return one range per run of consecutive elements."""
-        if selection.size == prod(self.lengths):
+        if selection.size == prod(self.shape):
             return Extents.single(self.offset, self.stop)
         return selection.runs(self._item, self.offset)
 
@@ -240,11 +192,11 @@ class Dense(Layout):
         self.element.decode_into(out, raw)
         return out
 
-    def plan_batch(self, source: Source, batch: Selection) -> Fetch:
+    def plan_batch(self, source: Source, batch: Selection) -> Plan:
         """Plan to fetch the runs, or the range with all of them if the gaps are short."""
         if not self._has_short_gaps(batch, source.short_gap):
             return super().plan_batch(source, batch)
-        strides = [self._item * stride for stride in compute_row_major_strides(self.lengths)]
+        strides = [self._item * stride for stride in compute_row_major_strides(self.shape)]
         axes = list(zip(batch.indices, strides, strict=True))
         start = self.offset + sum([int(axis[0]) * stride for axis, stride in axes])
         steps = [axis.step * stride for axis, stride in axes if isinstance(axis, range)]
@@ -256,7 +208,7 @@ class Dense(Layout):
             return values
 
         extents = Extents.single(start, start + batch.span * self._item)
-        return Fetch(source.allow_windows(), extents, decode, batch.size * self._item)
+        return Plan(source.allow_windows(), extents, decode, batch.size * self._item)
 
     def _has_short_gaps(self, selection: Selection, short_gap: int) -> bool:
         """Return whether there are gaps, and reading them is faster than leaving them out."""
@@ -274,27 +226,10 @@ class Dense(Layout):
         most = MAX_RUNS * size // count
         return most if self.element.is_native else min(most, limit)
 
-    def validate(self, source: Source) -> Iterator[Finding]:
-        """Yield a finding for every part that cannot be read, or has invalid bools."""
-        if not isinstance(self.element, Boolean):
-            yield from super().validate(source)
-            return
-        stored = replace(self, element=Plain(np.dtype(np.uint8)))
-        for part in Selection.everything(self.shape).divide(CHECKED_BYTES):
-            wrong = stored.plan(source, part).read() > 1
-            if wrong.any():
-                index = part.full_index(int(np.argmax(wrong)))
-                first = Selection(self.shape, tuple(range(i, i + 1) for i in index))
-                offset, _ = self.locate(first).bounds
-                actual = f"{np.count_nonzero(wrong)} bytes are neither 0 nor 1 and are read as True"
-                hint = "rewrite the file if True is correct"
-                yield Finding(source.name, "the values", actual, "", hint, offset, "warning")
-
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return chunks of whole rows."""
         item = self._item
-        widest = max(item, self.dtype.itemsize)
-        return contiguous_chunk(self.lengths, item, target * item // widest)
+        return contiguous_chunk(self.shape, item, target * item // max(item, self.dtype.itemsize))
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Yield native values as they are, and convert others in batches."""
@@ -303,13 +238,8 @@ class Dense(Layout):
         if self.element.is_native and values.flags.c_contiguous:
             yield self.locate(selection), view_as_bytes(values)
             return
-        for batch in selection.divide(max(1, BATCH_BYTES // self._item)):
-            part = values[compute_relative_slices(batch, selection)]
-            yield self.locate(batch), view_as_bytes(self.element.encode(part))
-
-    def stored_element(self) -> Element:
-        """Return the type of the elements."""
-        return self.element
+        for batch, index in selection.iterate_parts(BATCH_BYTES // self._item):
+            yield self.locate(batch), view_as_bytes(self.element.encode(values[index]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,8 +257,6 @@ class InMemory(Layout):
     def dtype(self) -> np.dtype[Any]:
         """dtype of the values."""
         return self.values.dtype
-
-    stored_parts = ()
 
     def locate(self, selection: Selection) -> Extents:
         """Return no byte ranges."""
@@ -364,17 +292,12 @@ class Transposed(Layout):
         """dtype of the values."""
         return self.inner.dtype
 
-    @property
-    def stored_parts(self) -> Sequence[Layout]:
-        """The parts of the layout in file order."""
-        return self.inner.stored_parts
-
-    def plan(self, source: Source, selection: Selection) -> AnyPlan:
+    def plan(self, source: Source, selection: Selection) -> Plan:
         """Plan the read in file order, and transpose the values without a copy."""
         plan = self.inner.plan(source, self._turn(selection))
         if selection.is_pointwise:
             return plan
-        return Plan.convert(plan, lambda values: values.transpose(self.axes))
+        return plan.convert(lambda values: values.transpose(self.axes))
 
     def locate(self, selection: Selection) -> Extents:
         """Return the byte ranges in file order."""
@@ -383,31 +306,14 @@ class Transposed(Layout):
     def _turn(self, selection: Selection) -> Selection:
         return selection.transpose([self.axes.index(axis) for axis in range(len(self.axes))])
 
+    def validate(self, source: Source) -> Iterator[Finding]:
+        """Validate the values in file order."""
+        return self.inner.validate(source)
+
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the chunk shape of the inner layout, reordered."""
         inner = self.inner.chunk_shape(target)
         return tuple(inner[axis] for axis in self.axes)
-
-
-class Part(NamedTuple):
-    """A part of gathered values.
-
-    Parameters
-    ----------
-    layout : Layout
-        The layout with the stored values.
-    selection : Selection
-        The elements of this layout.
-    put : callable, optional
-        Sets the values of the part, in the array of all values. Without it, these are the values.
-    source : Source, optional
-        The file, if it is another one.
-    """
-
-    layout: Layout
-    selection: Selection
-    put: Callable[[Array, Array], object] | None = None
-    source: Source | None = None
 
 
 def put_at(index: Any) -> Callable[[Array, Array], None]:
@@ -415,15 +321,6 @@ def put_at(index: Any) -> Callable[[Array, Array], None]:
 
     def put(values: Array, stored: Array) -> None:
         values[index] = stored
-
-    return put
-
-
-def put_at_flat(positions: Any) -> Callable[[Array, Array], None]:
-    """Return a function that sets the elements at flat positions."""
-
-    def put(values: Array, stored: Array) -> None:
-        values.reshape(-1)[positions] = stored
 
     return put
 
@@ -437,7 +334,9 @@ class Gathered(Layout):
     shape, dtype
         As in `Layout`.
     gather : callable
-        Returns the parts of a selection. A function of a module or a method, so that it pickles.
+        Returns the plans of the parts of a selection of a file, and functions that put their values
+        into the array of all values; None if they are this array. It is a function of a module or a
+        method, so that it pickles.
     inner : tuple of Layout
         The layouts that `validate` must read.
     fill_value : float
@@ -448,41 +347,39 @@ class Gathered(Layout):
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    gather: Callable[[Selection], Iterable[Part]]
+    gather: Callable[[Source, Selection], Iterable[Step]]
     inner: tuple[Layout, ...] = ()
     fill_value: float = 0
     finish: Callable[[Array], Array] | None = None
 
-    def plan(self, source: Source, selection: Selection) -> AnyPlan:
+    def plan(self, source: Source, selection: Selection) -> Plan:
         """Plan the parts one by one."""
         if not selection.size:
             return _plan_empty(source, selection, self.dtype)
+        return Plan(
+            source,
+            Extents.empty(),
+            lambda *_: self._combine(source, selection),
+            parts=lambda: (plan for plan, _ in self.gather(source, selection)),
+        )
 
-        def build_steps() -> Iterator[Step]:
-            for part in self.gather(selection):
-                if part.selection.size:
-                    yield part.layout.plan(part.source or source, part.selection), part.put
-
-        return Plan(build_steps, partial(self._combine, selection.shape))
-
-    def _combine(self, shape: tuple[int, ...], steps: Iterable[Step]) -> Array:
-        values = None
-        for plan, put in steps:
+    def _combine(self, source: Source, selection: Selection) -> Array:
+        # Memory pages of zeros that are not written to take no time.
+        values = np.zeros(selection.shape, dtype=self.dtype)
+        if self.fill_value:
+            values[...] = self.fill_value
+        for plan, put in self.gather(source, selection):
             stored = plan.read()
             if put is None:
                 values = stored
-                continue
-            if values is None:
-                values = _fill(shape, self.dtype, self.fill_value)
-            put(values, stored)
-        if values is None:
-            values = _fill(shape, self.dtype, self.fill_value)
+            else:
+                put(values, stored)
         return values if self.finish is None else self.finish(values)
 
-    @property
-    def stored_parts(self) -> Sequence[Layout]:
-        """The parts of all inner layouts."""
-        return [part for layout in self.inner for part in layout.stored_parts]
+    def validate(self, source: Source) -> Iterator[Finding]:
+        """Validate the inner layouts."""
+        for layout in self.inner:
+            yield from layout.validate(source)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return chunks as of the only inner layout, or as of a contiguous array."""
@@ -502,8 +399,8 @@ def scale_layout(inner: Layout, scalar: complex, *, is_conjugated: bool = False)
     return Gathered(inner.shape, dtype, partial(_gather_all, inner), (inner,), finish=finish)
 
 
-def _gather_all(inner: Layout, selection: Selection) -> tuple[Part]:
-    return (Part(inner, selection),)
+def _gather_all(inner: Layout, source: Source, selection: Selection) -> tuple[Step]:
+    return ((inner.plan(source, selection), None),)
 
 
 def _scale(values: Array, dtype: np.dtype[Any], scalar: complex, *, is_conjugated: bool) -> Array:
@@ -533,17 +430,22 @@ class WholeLayout(Layout):
         def kept(self) -> CachedValue[Any]:
             """The parsed content."""
 
-        @property
-        def piece_bytes(self) -> int:
-            """Bytes to read at once."""
+    @property
+    def piece_bytes(self) -> int:
+        """Bytes to read at once."""
+        return 4 << 20
 
     @abstractmethod
     def parse(self, source: Source, pieces: Iterable[Bytes]) -> Any:
         """Return the content of the bytes."""
 
+    @abstractmethod
+    def pick(self, source: Source, content: Any, selection: Selection) -> Array:
+        """Return the values of a selection, in memory of their own."""
+
     def check(self, source: Source) -> None:
         """Raise TensorFormatError if a value cannot be read. Keep no values."""
-        self.parse(source, self._read_pieces(source))
+        self.parse(source, self.read_pieces(source))
 
     def validate(self, source: Source) -> Iterator[Finding]:
         """Yield the finding about the first value that cannot be read."""
@@ -552,33 +454,30 @@ class WholeLayout(Layout):
         except TensorFormatError as error:
             yield error.to_finding()
 
-    @abstractmethod
-    def pick(self, source: Source, content: Any, selection: Selection) -> Array:
-        """Return the values of a selection, in memory of their own."""
-
-    def plan(self, source: Source, selection: Selection) -> AnyPlan:
+    def plan(self, source: Source, selection: Selection) -> Plan:
         """Plan to read all bytes in pieces, unless an earlier read has kept the content."""
         if not selection.size:
             return _plan_empty(source, selection, self.dtype)
 
-        def build_steps() -> Iterable[Step]:
-            return () if self.kept.is_set else ((piece, None) for piece in self._pieces(source))
-
-        def combine(_: Iterable[Step]) -> Array:
-            content = self.kept.get(lambda: self.parse(source, self._read_pieces(source)))
+        def decode(*_: object) -> Array:
+            content = self.kept.get(lambda: self.parse(source, self.read_pieces(source)))
             return self.pick(source, content, selection)
 
-        return Plan(build_steps, combine)
+        def plan_pieces() -> Iterable[Plan]:
+            return () if self.kept.is_set else self._plan_pieces(source)
 
-    def _pieces(self, source: Source) -> Iterator[Fetch]:
+        return Plan(source, Extents.empty(), decode, parts=plan_pieces)
+
+    def _plan_pieces(self, source: Source) -> Iterator[Plan]:
         extents = self.locate(Selection.everything(self.shape))
         start, stop = extents.bounds if len(extents) else (0, 0)
         for first in range(start, stop, self.piece_bytes):
             piece = Extents.single(first, min(first + self.piece_bytes, stop))
-            yield Fetch(source, piece, lambda packed, _: packed)
+            yield Plan(source, piece, lambda packed, _: packed)
 
-    def _read_pieces(self, source: Source) -> Iterator[Bytes]:
-        return (piece.read() for piece in self._pieces(source))
+    def read_pieces(self, source: Source) -> Iterator[Bytes]:
+        """Read all bytes in pieces."""
+        return (piece.read() for piece in self._plan_pieces(source))
 
 
 def file_order(layout: Layout) -> tuple[Layout, Sequence[int]]:
@@ -604,16 +503,6 @@ def column_major(inner: Layout, *, trailing: int = 0) -> Layout:
     axes = range(len(inner.shape))
     turned = len(axes) - trailing
     return transpose_layout(inner, (*reversed(axes[:turned]), *axes[turned:]))
-
-
-def compute_relative_slices(part: Selection, whole: Selection) -> tuple[Any, ...]:
-    """Return the index of a part in the values of the whole."""
-    slices: list[Any] = []
-    for inner, outer in zip(part.indices, whole.indices, strict=True):
-        assert isinstance(inner, range)
-        assert isinstance(outer, range)
-        slices.append(slice(inner.start - outer.start, inner.stop - outer.start))
-    return (*slices, ...)  # numpy scalars would lose the byte order
 
 
 def view_as_bytes(stored: Array) -> Bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,96 +19,100 @@ from xr_tensorfmt.core.source import Source
 if TYPE_CHECKING:
     from xr_tensorfmt.core.layout import Layout
 
-NO_BYTES: Bytes = np.empty(0, dtype=np.uint8)
-
 
 @dataclass(frozen=True, eq=False)
-class Fetch:
-    """Byte ranges to fetch at once, and the function that decodes their concatenated bytes.
+class Plan:
+    """A read: byte ranges to fetch at once, and the function that makes values of their bytes.
 
     Parameters
     ----------
     source : Source
         The file.
     extents : Extents
-        The byte ranges. Empty for values in memory.
+        The byte ranges. Empty for values in memory, or of parts.
     decode : callable
-        Converts the bytes to values. The second argument is a contiguous array for the values, or
-        None. Returns this array, or another one that holds no more memory than its values.
+        Converts the concatenated bytes to values. The second argument is a contiguous array for the
+        values, or None. Returns this array, or another one that holds no more memory than its
+        values.
     needed_bytes : int, optional
         Bytes of the values among the bytes of `extents`: all of them by default.
+    parts : callable, optional
+        Yields the plans of the parts that `decode` reads. They are built one by one, so that a plan
+        is smaller than its values.
     """
 
     source: Source
     extents: Extents
     decode: Callable[[Bytes, Array | None], Array]
     needed_bytes: int = -1
+    parts: Callable[[], Iterable[Plan]] = tuple
 
     def read(self, out: Array | None = None) -> Array:
         """Fetch and decode."""
-        packed = self.source.read(self.extents) if len(self.extents) else NO_BYTES
+        has_bytes = len(self.extents) > 0
+        packed = self.source.read(self.extents) if has_bytes else np.empty(0, np.uint8)
         return self.decode(packed, out)
 
-    def iterate_fetches(self) -> Iterator[Fetch]:
-        """Yield this fetch."""
-        yield self
+    def convert(self, convert: Callable[[Array], Array]) -> Plan:
+        """Return the plan of values that are computed from those of this plan."""
+        return replace(self, decode=lambda packed, _: convert(self.decode(packed, None)))
+
+    def iterate_fetches(self) -> Iterator[Plan]:
+        """Yield this plan and its parts if they have byte ranges, without reading."""
+        if len(self.extents):
+            yield self
+        for part in self.parts():
+            yield from part.iterate_fetches()
 
     def count_needed_bytes(self) -> int:
-        """Return the number of bytes of the values."""
+        """Return the number of bytes of the values, without those of parts."""
         return self.extents.nbytes if self.needed_bytes < 0 else self.needed_bytes
 
 
-Step = tuple["Fetch | Plan", Any]
-"""A part of a plan, and the place of its values, as `Plan.combine` understands it."""
+Step = tuple[Plan, Callable[[Array, Array], object] | None]
+"""The plan of a part, and the function that puts its values into the array of all values."""
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """Parts to read one after the other, and the function that reads and combines them.
+def plan_batches(
+    source: Source,
+    divide: Callable[[], Iterable[Selection]],
+    plan: Callable[[Selection], Plan],
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    *,
+    is_concurrent: bool = False,
+) -> Plan:
+    """Plan to read selections, whose values follow each other in an array of a `shape`."""
 
-    Parameters
-    ----------
-    build_steps : callable
-        Yields the parts. They are built one by one, so that a plan is smaller than its values.
-    combine : callable
-        Reads the parts and returns the values.
-    """
+    def number() -> Iterator[tuple[int, Selection]]:
+        stop = 0
+        for batch in divide():
+            stop += batch.size
+            yield stop, batch
 
-    build_steps: Callable[[], Iterable[Step]]
-    combine: Callable[[Iterable[Step]], Array]
+    def decode(*_: object) -> Array:
+        values = np.empty(shape, dtype=dtype)
 
-    @classmethod
-    def convert(cls, plan: Fetch | Plan, convert: Callable[[Array], Array]) -> Plan:
-        """Return the plan of values that are computed from those of another plan."""
-        return cls(lambda: [(plan, None)], lambda steps: _convert(steps, convert))
+        def read_batch(numbered: tuple[int, Selection]) -> None:
+            stop, batch = numbered
+            target = values.reshape(-1)[stop - batch.size : stop].reshape(batch.shape)
+            decoded = plan(batch).read(target)
+            if decoded is not target:
+                target[...] = decoded
 
-    def read(self, out: Array | None = None) -> Array:  # as in Fetch
-        """Read and combine all parts."""
-        return self.combine(self.build_steps())
+        if is_concurrent:
+            source.run(read_batch, number())
+        else:
+            for numbered in number():
+                read_batch(numbered)
+        return values
 
-    def iterate_fetches(self) -> Iterator[Fetch]:
-        """Yield the fetches of all parts, without reading."""
-        for part, _ in self.build_steps():
-            yield from part.iterate_fetches()
-
-
-AnyPlan = Fetch | Plan
-
-
-def _convert(steps: Iterable[Step], convert: Callable[[Array], Array]) -> Array:
-    ((plan, _),) = steps
-    return convert(plan.read())
+    return Plan(source, Extents.empty(), decode, parts=lambda: map(plan, divide()))
 
 
 def read(layout: Layout, source: Source, selection: Selection) -> Array:
     """Read a selection into memory of its own."""
     return layout.plan(source, selection).read()
-
-
-def locate(layout: Layout, source: Source, selection: Selection) -> list[tuple[Source, Extents]]:
-    """Return the byte ranges that `read` fetches, by source."""
-    fetches = layout.plan(source, selection).iterate_fetches()
-    return [(fetch.source, fetch.extents) for fetch in fetches if len(fetch.extents)]
 
 
 PostIndexer = int | slice | Integers
@@ -123,38 +127,37 @@ _LARGE_POINT = 512
 _MAX_POINTS = 1 << 21
 
 
-@dataclass(frozen=True, eq=False)
-class _Arrangement:
-    """How values that were read are arranged in the result of a key."""
+def _arrange(
+    values: Array,
+    post_indexers: Sequence[PostIndexer],
+    result_axes: Sequence[tuple[int, ...]] | None = None,
+    result_shape: tuple[int, ...] = (),
+) -> Array:
+    """Index the axes of values, and split, transpose and broadcast them to the result of a key.
 
-    post_indexers: Sequence[PostIndexer]
-    # Axes of the result for each axis that is left, or None if their order stays.
-    result_axes: Sequence[tuple[int, ...]] | None = None
-    result_shape: tuple[int, ...] = ()
-
-    def apply(self, values: Array) -> Array:
-        """Index, split, transpose and broadcast the axes of the values."""
-        # Start with the last axis, because dropping an axis renumbers the axes behind it.
-        for axis, post_indexer in reversed(list(enumerate(self.post_indexers))):
-            if isinstance(post_indexer, np.ndarray):
-                values = np.take(values, post_indexer, axis=axis)
-            elif post_indexer != _KEEP:
-                values = values[(_KEEP,) * axis + (post_indexer, ...)]
-        if self.result_axes is None:
-            return values
-        axes = [axis for group in self.result_axes for axis in group]
-        split = values.reshape([self.result_shape[axis] for axis in axes])
-        ordered = split.transpose(np.argsort(axes)) if axes else split
-        missing = [axis for axis in range(len(self.result_shape)) if axis not in axes]
-        expanded = np.expand_dims(ordered, tuple(missing))
-        if expanded.shape == self.result_shape:
-            return expanded
-        return np.broadcast_to(expanded, self.result_shape).copy()
+    `result_axes` are the axes of the result for each axis that is left; None if their order stays.
+    """
+    # Start with the last axis, because dropping an axis renumbers the axes behind it.
+    for axis, post_indexer in reversed(list(enumerate(post_indexers))):
+        if isinstance(post_indexer, np.ndarray):
+            values = np.take(values, post_indexer, axis=axis)
+        elif post_indexer != _KEEP:
+            values = values[(_KEEP,) * axis + (post_indexer, ...)]
+    if result_axes is None:
+        return values
+    axes = [axis for group in result_axes for axis in group]
+    split = values.reshape([result_shape[axis] for axis in axes])
+    ordered = split.transpose(np.argsort(axes)) if axes else split
+    missing = [axis for axis in range(len(result_shape)) if axis not in axes]
+    expanded = np.expand_dims(ordered, tuple(missing))
+    if expanded.shape == result_shape:
+        return expanded
+    return np.broadcast_to(expanded, result_shape).copy()
 
 
 def plan_key(
     layout: Layout, source: Source, key: Sequence[Any], *, is_vectorized: bool = False
-) -> AnyPlan:
+) -> Plan:
     """Plan the read of a key of integers, slices and arrays, which are outer or vectorized."""
     if is_vectorized:
         return _plan_vectorized(layout, source, key)
@@ -204,27 +207,20 @@ def _plan_outer(
     entries: Sequence[tuple[Indices, PostIndexer]],
     result_axes: Sequence[tuple[int, ...]] | None = None,
     result_shape: tuple[int, ...] = (),
-) -> AnyPlan:
+) -> Plan:
     """Plan a key that applies to each axis independently."""
-    selection = Selection(layout.shape, tuple(indices for indices, _ in entries))
-    plan = layout.plan(source, selection)
+    plan = layout.plan(source, Selection(layout.shape, tuple(indices for indices, _ in entries)))
     post_indexers = [post_indexer for _, post_indexer in entries]
-    is_arranged = result_axes is None and not any(
-        isinstance(post_indexer, np.ndarray) or post_indexer != _KEEP
-        for post_indexer in post_indexers
-    )
-    if is_arranged:
+    if result_axes is None and all(post_indexer is _KEEP for post_indexer in post_indexers):
         return plan
-    return Plan.convert(plan, _Arrangement(post_indexers, result_axes, result_shape).apply)
+    return plan.convert(lambda values: _arrange(values, post_indexers, result_axes, result_shape))
 
 
-def _plan_vectorized(layout: Layout, source: Source, key: Sequence[slice | Integers]) -> AnyPlan:
+def _plan_vectorized(layout: Layout, source: Source, key: Sequence[slice | Integers]) -> Plan:
     arrays = _broadcast(key, layout.shape)
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     if 0 in shape:
-        # An empty array can be reshaped to any other empty shape.
-        nothing = [(range(0), _KEEP)] * len(arrays)
-        return _plan_outer(layout, source, nothing, (tuple(range(len(shape))),), shape)
+        return Plan(source, Extents.empty(), lambda *_: np.empty(shape, layout.dtype))
     # Axes of the tensor that vary along the same axis of the result are read as points. The other
     # axes are independent.
     varying = list(map(_find_varying_axes, arrays))
@@ -253,60 +249,35 @@ def _plan_points(
 ) -> Plan:
     """Plan a key that is pointwise along some axes and independent along the others."""
     outer = Selection(layout.shape, tuple(indices for indices, _ in entries.values()))
-    select: Callable[..., Selection] = _expand_points
     order: PostIndexer = _KEEP
     step = max(1, _MAX_POINTS // max(1, outer.size))
     if outer.size >= _LARGE_POINT:
         lengths = [layout.shape[axis] for axis in points]
         flat = np.ravel_multi_index(tuple(points.values()), lengths)
         flat, order = np.unique(flat, return_inverse=True)
-        points = dict(zip(points, np.unravel_index(flat, lengths), strict=True))
-        select, step = _select_point, 1
+        points, step = dict(zip(points, np.unravel_index(flat, lengths), strict=True)), 1
     count = next(iter(points.values())).size
 
-    def build_steps() -> Iterator[Step]:
+    def divide() -> Iterator[Selection]:
         others = dict(zip(entries, outer.indices, strict=True))
         for first in range(0, count, step):
-            batch = slice(first, min(first + step, count))
-            parts = {axis: line[batch] for axis, line in points.items()}
-            yield layout.plan(source, select(layout.shape, parts, others)), batch
+            batch = {axis: line[first : first + step] for axis, line in points.items()}
+            yield _select_points(layout.shape, batch, others)
 
+    shape, plan_batch = (count, *outer.shape), partial(layout.plan, source)
+    plan = plan_batches(source, divide, plan_batch, shape, layout.dtype, is_concurrent=True)
     post_indexers = [order, *(post_indexer for _, post_indexer in entries.values())]
-    arrangement = _Arrangement(post_indexers, result_axes, result_shape)
-    rows = (count, *outer.shape)
-    combine = partial(_read_rows, source, rows, layout.dtype)
-    return Plan.convert(Plan(build_steps, combine), arrangement.apply)
+    return plan.convert(lambda values: _arrange(values, post_indexers, result_axes, result_shape))
 
 
-def _read_rows(
-    source: Source, shape: tuple[int, ...], dtype: np.dtype[Any], steps: Iterable[Step]
-) -> Array:
-    """Read batches of rows, concurrently if the source has a high latency."""
-    values = np.empty(shape, dtype=dtype)
-
-    def read_batch(step: Step) -> None:
-        plan, batch = step
-        rows = values[batch]
-        rows[...] = plan.read().reshape(rows.shape)
-
-    source.run(read_batch, steps)
-    return values
-
-
-def _select_point(
+def _select_points(
     shape: tuple[int, ...], points: Mapping[int, Integers], others: Mapping[int, Indices]
 ) -> Selection:
-    """Select everything at one point."""
-    indices = {**others, **{axis: array_to_indices(line) for axis, line in points.items()}}
-    return Selection(shape, tuple(indices[axis] for axis in range(len(shape))))
-
-
-def _expand_points(
-    shape: tuple[int, ...], points: Mapping[int, Integers], others: Mapping[int, Indices]
-) -> Selection:
-    """Select all elements at some points, one by one."""
-    outer = Selection(shape, tuple(others.values()))
-    mesh = dict(zip(others, outer.mesh, strict=True))
+    """Select all elements at some points: one by one, or as an outer product at a single point."""
+    if all(len(line) == 1 for line in points.values()):
+        indices = {**others, **{axis: array_to_indices(line) for axis, line in points.items()}}
+        return Selection(shape, tuple(indices[axis] for axis in range(len(shape))))
+    mesh = dict(zip(others, Selection(shape, tuple(others.values())).mesh, strict=True))
     column = (-1, *(1,) * len(mesh))
     mesh |= {axis: line.reshape(column) for axis, line in points.items()}
     arrays = np.broadcast_arrays(*(mesh[axis] for axis in range(len(shape))))

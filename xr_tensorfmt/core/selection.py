@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import cycle
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents, Integers, contiguous_chunk, iterate_chunks
 
 Indices = range | Integers
@@ -82,15 +81,8 @@ class Selection:
 
     def transpose(self, axes: Sequence[int]) -> Selection:
         """Return the selection of the same elements after ``transpose(axes)``."""
-        indices = tuple(self.indices[axis] for axis in axes)
-        return replace(self, tensor_shape=_pick(self.tensor_shape, axes), indices=indices)
-
-    def full_index(self, position: int) -> tuple[int, ...]:
-        """Return the index in the whole tensor of the element at a flat position in the values."""
-        positions = np.unravel_index(position, self.shape)
-        if self.is_pointwise:
-            positions *= len(self.indices)
-        return tuple(int(indices[i]) for indices, i in zip(self.indices, positions, strict=True))
+        lengths = tuple(self.tensor_shape[axis] for axis in axes)
+        return Selection(lengths, tuple(self.indices[axis] for axis in axes), self.is_pointwise)
 
     def runs(self, item: int = 1, offset: int = 0) -> Extents:
         """Return the runs of consecutive elements, in elements or in bytes of a file."""
@@ -127,86 +119,66 @@ class Selection:
 
     def divide(self, max_size: int) -> Iterator[Selection]:
         """Divide along the slowest axes into parts of up to `max_size` elements."""
-        if self.size <= max_size:
-            yield self
-            return
+        return (part for part, _ in self.iterate_parts(max_size))
+
+    def iterate_parts(self, max_size: int) -> Iterator[tuple[Selection, tuple[Any, ...]]]:
+        """Yield the parts as in `divide`, and the index of each part in the values."""
         chunk = contiguous_chunk(self.shape, 1, max(1, max_size))
         for ranges in iterate_chunks(self.shape, chunk):
             axes = zip(self.indices, cycle(ranges), strict=False)
             indices = tuple(axis[positions.start : positions.stop] for axis, positions in axes)
-            yield replace(self, indices=indices)
-
-    def prepend(self, index: int, length: int) -> Selection:
-        """Return the selection of one index along a new first axis, and of the other axes."""
-        first: Indices = range(index, index + 1)
-        if self.is_pointwise:
-            first = np.full(self.shape, index, dtype=np.int64)
-        indices = first, *self.indices
-        return replace(self, tensor_shape=(length, *self.tensor_shape), indices=indices)
-
-    def keep_axes(self, axes: range) -> Selection:
-        """Return the selection along some axes."""
-        indices = tuple(self.indices[axis] for axis in axes)
-        return replace(self, tensor_shape=_pick(self.tensor_shape, axes), indices=indices)
+            index = (*(slice(positions.start, positions.stop) for positions in ranges), ...)
+            yield Selection(self.tensor_shape, indices, self.is_pointwise), index
 
     def crop(self, corner: Sequence[int], shape: tuple[int, ...]) -> tuple[Selection, Any]:
         """Return the part inside a box, relative to its corner, and the index in the values."""
-        axes = zip(self.index_arrays, corner, strict=True)
-        moved = [indices - low for indices, low in axes]
-        bounds = list(zip(moved, shape, strict=True))
+        moved = [indices - low for indices, low in zip(self.index_arrays, corner, strict=True)]
+        axes = list(zip(moved, shape, strict=True))
         if self.is_pointwise:
-            inside = [(indices >= 0) & (indices < length) for indices, length in bounds]
+            inside = [(indices >= 0) & (indices < length) for indices, length in axes]
             target = np.flatnonzero(np.logical_and.reduce(inside))
             return Selection(shape, tuple(indices[target] for indices in moved), True), target
-        parts = tuple(
-            slice(*indices.searchsorted((0, length)).tolist()) for indices, length in bounds
-        )
+        parts = tuple(slice(*np.searchsorted(indices, (0, length))) for indices, length in axes)
         inner = (indices[part] for indices, part in zip(moved, parts, strict=True))
         return Selection(shape, tuple(map(array_to_indices, inner))), parts
 
-    def replace_axes(
-        self, count: int, positions: Integers, numbers: Integers, length: int
+    def find_rows(
+        self, count: int, stored: Integers, numbers: Integers | None = None
     ) -> tuple[Selection, Any]:
-        """Replace the first `count` axes by an axis of `length`, and keep some of the elements.
+        """Find the selected rows that are stored, along the first `count` axes.
 
         Parameters
         ----------
         count : int
-            Number of axes to replace.
-        positions : ndarray of int64
-            Flat positions of the elements to keep, in the values of these axes.
-        numbers : ndarray of int64
-            Indices of these elements along the new axis, all different unless `is_pointwise`.
-        length : int
-            Length of the new axis.
+            Number of axes that are replaced by an axis of the stored rows.
+        stored : ndarray of int64
+            Flat indices along these axes that have a row, ascending.
+        numbers : ndarray of int64, optional
+            Numbers of these rows, by default in their order.
 
         Returns
         -------
         Selection, tuple of ndarray
-            The new selection, and the index of its elements in the values of this one.
+            The selection by number, and the index of its elements in the values of this one.
         """
-        others, shape = self.indices[count:], (length, *self.tensor_shape[count:])
+        first = Selection(self.tensor_shape[:count], self.indices[:count], self.is_pointwise)
+        requested = first.flat
+        places = np.searchsorted(stored, requested)
+        positions = np.flatnonzero(np.append(stored, -1)[places] == requested)
+        rows = places[positions] if numbers is None else numbers[places[positions]]
+        others, shape = self.indices[count:], (stored.size, *self.tensor_shape[count:])
         if self.is_pointwise:
             kept = (indices_to_array(indices)[positions] for indices in others)
-            return Selection(shape, (numbers, *kept), True), positions
-        order = np.argsort(numbers)
-        target = np.unravel_index(positions[order], self.shape[:count])
-        return Selection(shape, (numbers[order], *others)), target
-
-    def to_points(self) -> Selection:
-        """Return all elements, one by one."""
-        if self.is_pointwise:
-            return self
-        mesh = np.meshgrid(*self.index_arrays, indexing="ij")
-        return Selection(self.tensor_shape, tuple(axis.ravel() for axis in mesh), True)
+            return Selection(shape, (rows, *kept), True), positions
+        order = np.argsort(rows)
+        return Selection(shape, (rows[order], *others)), np.unravel_index(
+            positions[order], first.shape
+        )
 
     def sort(self) -> tuple[Selection, Integers | None]:
         """Return single elements without repetitions in the order of the file, or a range of them.
 
-        Returns
-        -------
-        Selection, ndarray or None
-            The selection, and the position of every element in it, or None if the order is equal.
+        Also return the position of every element in the selection, or None if the order is equal.
         """
         flat = self.flat
         if len(self.tensor_shape) == 1:
@@ -217,7 +189,7 @@ class Selection:
             return self, None
         unique, inverse = np.unique(flat, return_inverse=True)
         indices = tuple(np.unravel_index(unique, self.tensor_shape))
-        return replace(self, indices=indices), inverse
+        return Selection(self.tensor_shape, indices, True), inverse
 
     @property
     def _slowest_run_axis(self) -> int:
@@ -228,10 +200,6 @@ class Selection:
         indices = self.indices[axis - 1] if axis else None
         is_consecutive = isinstance(indices, range) and (indices.step == 1 or len(indices) == 1)
         return axis - 1 if is_consecutive else axis
-
-
-def _pick(lengths: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
-    return tuple(lengths[axis] for axis in axes)
 
 
 def compute_row_major_strides(shape: Sequence[int]) -> list[int]:
@@ -252,10 +220,3 @@ def array_to_indices(array: Integers) -> Indices:
         return range(0)
     first, last = int(array[0]), int(array[-1])
     return range(first, last + 1) if last - first + 1 == array.size else array
-
-
-def take_rows(values: Array, indices: Indices) -> Array:
-    """Return the rows of an array at some indices. A range returns a view."""
-    if isinstance(indices, range):
-        return values[indices.start : indices.stop : indices.step]
-    return values[indices]

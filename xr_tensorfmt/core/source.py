@@ -6,9 +6,9 @@ import errno
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
@@ -29,14 +29,6 @@ InputOutput = Literal["auto", "mmap", "read"]
 GAP = 16 << 10
 # Limit on the memory of a fetch.
 SCRATCH = 8 << 20
-
-
-class Request(NamedTuple):
-    """Requests, or memory maps, of a read: the file, the ranges, and the bytes transferred."""
-
-    name: str
-    extents: Extents
-    nbytes: int
 
 
 class Source(ABC):
@@ -94,15 +86,13 @@ class Source(ABC):
         """Return the ranges that `read` maps into memory, or None if it makes requests."""
         return None
 
-    def iterate_requests(self, extents: Extents) -> Iterator[Request]:
-        """Yield the requests of `read`, without making them."""
+    def explain_read(self, extents: Extents) -> tuple[Extents, int]:
+        """Return the requests or memory maps of `read`, and the bytes that they transfer."""
         windows = self.plan_windows(extents)
-        if windows is not None:
-            touched = _count_pages(extents) * PAGE if len(extents) > 1 else extents.nbytes
-            yield Request(self.name, windows, touched)
-        else:
+        if windows is None:
             requests = self.plan_requests(extents)
-            yield Request(self.name, requests, requests.nbytes)
+            return requests, requests.nbytes
+        return windows, _count_pages(extents) * PAGE if len(extents) > 1 else extents.nbytes
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch at least one byte range, and return the concatenated bytes, owned by the caller."""
@@ -116,9 +106,11 @@ class Source(ABC):
                 self._transfer(fill, transfer)
 
     def _transfer(self, fill: Fill, transfer: Transfer) -> None:
-        buffer = transfer.allocate()
-        self._fill(fill, transfer.start, buffer)
-        transfer.copy_ranges(buffer)
+        start, stop, extents, out = transfer
+        buffer = out if out.size == stop - start else np.empty(stop - start, dtype=np.uint8)
+        self._fill(fill, start, buffer)
+        if buffer is not out:
+            extents.gather(buffer, start, out)
 
     def read_bytes(self, start: int, stop: int) -> bytes:
         """Fetch one short range. Raises like `read`."""

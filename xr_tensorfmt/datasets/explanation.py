@@ -16,8 +16,8 @@ from xarray import DataArray, Dataset, DataTree, Variable
 
 from xr_tensorfmt.core.extents import Extents, format_size
 from xr_tensorfmt.core.locks import cached_property
-from xr_tensorfmt.core.reading import AnyPlan, Fetch
-from xr_tensorfmt.core.source import Request, Source
+from xr_tensorfmt.core.reading import Plan
+from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, get_lazy_data, plan_recorder
 
 _MAX_LINES = 20
@@ -30,20 +30,23 @@ class ChunkRead:
     variable: str
     chunk: tuple[int, ...]
     shape: tuple[int, ...]
-    plan: AnyPlan = field(repr=False)
+    plan: Plan = field(repr=False)
 
     @property
     def ranges(self) -> list[tuple[str, int, int]]:
         """Byte ranges to fetch, as tuples of file, first byte and stop."""
         extents: dict[str, list[Extents]] = {}
-        for fetch in self._iterate_fetches():
+        for fetch in self.plan.iterate_fetches():
             extents.setdefault(fetch.source.name, []).append(fetch.extents)
         return _list_ranges((name, Extents.union(many)) for name, many in extents.items())
 
     @property
     def request_ranges(self) -> list[tuple[str, int, int]]:
         """Byte ranges of the requests and memory maps, as tuples of file, first byte and stop."""
-        return _list_ranges(request[:2] for request in self._iterate_requests())
+        return _list_ranges(
+            (fetch.source.name, fetch.source.explain_read(fetch.extents)[0])
+            for fetch in self.plan.iterate_fetches()
+        )
 
     @property
     def request_count(self) -> int:
@@ -60,18 +63,11 @@ class ChunkRead:
         """Bytes of the values in the file."""
         return self._totals.needed
 
-    def _iterate_fetches(self) -> Iterator[Fetch]:
-        return (fetch for fetch in self.plan.iterate_fetches() if len(fetch.extents))
-
-    def _iterate_requests(self) -> Iterator[Request]:
-        fetches = self._iterate_fetches()
-        return (r for fetch in fetches for r in fetch.source.iterate_requests(fetch.extents))
-
     @cached_property
     def _totals(self) -> _Totals:
         """Sums over all fetches, which are not kept."""
         totals = _Totals()
-        for fetch in self._iterate_fetches():
+        for fetch in self.plan.iterate_fetches():
             totals.add(fetch)
         return totals
 
@@ -114,13 +110,13 @@ class _Totals:
     fetched: int = 0
     bounds: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def add(self, fetch: Fetch) -> None:
+    def add(self, fetch: Plan) -> None:
         """Add the numbers of a fetch."""
         self.ranges += len(fetch.extents)
         self.needed += fetch.count_needed_bytes()
-        for request in fetch.source.iterate_requests(fetch.extents):
-            self.requests += len(request.extents)
-            self.fetched += request.nbytes
+        requests, nbytes = fetch.source.explain_read(fetch.extents)
+        self.requests += len(requests)
+        self.fetched += nbytes
         name, (start, stop) = fetch.source.name, fetch.extents.bounds
         first, last = self.bounds.get(name, (start, stop))
         self.bounds[name] = min(first, start), max(last, stop)
@@ -281,7 +277,7 @@ def _record_reads(name: str, array: Any) -> list[ChunkRead]:
         nonlocal chunk
         chunk = key[1:] if isinstance(key, tuple) else ()
 
-    def record(_: Source, plan: AnyPlan, shape: tuple[int, ...]) -> None:
+    def record(_: Source, plan: Plan, shape: tuple[int, ...]) -> None:
         reads.append(ChunkRead(name, chunk, shape, plan))
 
     dropped = array.map_blocks(_drop, meta=np.empty(0))  # the zeros of all chunks are not kept

@@ -28,10 +28,10 @@ from xarray.core.indexing import (
 
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.layout import Layout, transpose_layout
-from xr_tensorfmt.core.reading import AnyPlan, plan_key
+from xr_tensorfmt.core.reading import Plan, plan_key
 from xr_tensorfmt.core.source import Source
 
-plan_recorder: ContextVar[Callable[[Source, AnyPlan, tuple[int, ...]], None] | None] = ContextVar(
+plan_recorder: ContextVar[Callable[[Source, Plan, tuple[int, ...]], None] | None] = ContextVar(
     "plan_recorder", default=None
 )
 """Receives the plans of all reads in this context, which return zeros then."""
@@ -59,7 +59,7 @@ class TensorArray(BackendArray):
         record(self.source, plan, values.shape)
         return values
 
-    def plan(self, key: ExplicitIndexer) -> AnyPlan:
+    def plan(self, key: ExplicitIndexer) -> Plan:
         """Plan the read for a key."""
         is_vectorized = isinstance(key, VectorizedIndexer)
         return plan_key(self.layout, self.source, key.tuple, is_vectorized=is_vectorized)

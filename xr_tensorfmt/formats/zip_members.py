@@ -123,8 +123,6 @@ class Deflated(WholeLayout):
     array: Dense  # at an offset in the content
     kept: CachedValue[Array] = field(default_factory=CachedValue, compare=False)
 
-    piece_bytes = 4 << 20
-
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array."""

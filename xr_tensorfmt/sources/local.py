@@ -214,11 +214,11 @@ class LocalFile(Source):
 
     def _copy_from_windows(self, extents: Extents, windows: Extents, packed: Bytes) -> bool:
         """Copy ranges from windows; return False if one cannot be mapped."""
-        for transfer in extents.iterate_transfers(windows, packed):
-            window = self._map(transfer.start, transfer.stop)
+        for start, stop, ranges, out in extents.iterate_transfers(windows, packed):
+            window = self._map(start, stop)
             if window is None:
                 return False
-            transfer.copy_ranges(window)
+            ranges.gather(window, start, out)
         return True
 
     def _map(self, start: int, stop: int) -> Bytes | None:

@@ -98,13 +98,15 @@ class RemoteFile(Source):
         return self.version if self.location.verify_unchanged else Version(self.size)
 
     def _start_transfer(self, location: Location, transfer: Transfer) -> Future[None]:
+        start, stop, ranges, out = transfer
         version = self.expected_version
-        request = RangeRequest(location.name, location.path, transfer.start, transfer.stop, version)
+        request = RangeRequest(location.name, location.path, start, stop, version)
 
         async def attempt() -> None:
-            buffer = transfer.allocate()
+            buffer = out if out.size == stop - start else np.empty(stop - start, dtype=np.uint8)
             await _request_range(location, request, buffer.data)
-            transfer.copy_ranges(buffer)
+            if buffer is not out:
+                ranges.gather(buffer, start, out)
 
         return start_request(location, attempt, request)
 

@@ -128,7 +128,7 @@ class BlockGrid:
             return self.layout.encode(Selection(self.layout.shape, ranges), converted)
         selected = [indices[part] for indices, part in zip(self.indices, parts, strict=True)]
         runs = list(map(_split_runs, selected))
-        if self.layout.writes_any_rows:
+        if len(runs) > 1:
             runs[0] = [(selected[0], slice(None))]
         return chain.from_iterable(
             self.layout.encode(

@@ -383,7 +383,7 @@ def _plan_variable(
     _check_attrs(checked, name, variable, tensor)
     try:
         layout, axes = file_order(tensor.layout)
-        element = layout.stored_element()
+        element = layout.element
     except TypeError as error:
         raise ValueError(
             f"{checked.path}: {name!r} cannot be written in part: {error}; write the whole file"

@@ -625,7 +625,7 @@ class TestText:
     @pytest.fixture(autouse=True)
     def _small_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Use pieces so short that values cross their bounds."""
-        monkeypatch.setattr(text, "PIECE", 40)
+        monkeypatch.setattr(text.Text, "piece_bytes", 40)
 
     @pytest.mark.parametrize("indexers", INDEXERS)
     @fixtures_are_not_reset

@@ -340,7 +340,7 @@ def test_much_white_space_before_values(tmp_path: Path, is_complex: bool) -> Non
 def test_value_of_any_length_is_not_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_complex: bool
 ) -> None:
-    monkeypatch.setattr(elements_as_text, "PIECE", 40)
+    monkeypatch.setattr(elements_as_text.Text, "piece_bytes", 40)
     values = np.ones(9, complex if is_complex else float)
     path = cf.save(tmp_path, "a", values, elements=cf.TEXT)
     for digits in range(1, 80):

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import vespafiles as vf
+from tests.lazyarrays import locate
 from tests.recording import RecordingSource
 from tests.work import limit_memory
 from xr_tensorfmt import TensorFormatError, to_file
@@ -21,7 +22,6 @@ from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Gathered, Layout
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.core.reading import locate
 from xr_tensorfmt.core.reading import read as read_selected
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
@@ -240,7 +240,7 @@ def test_outer_product_reads_blocks_that_it_needs() -> None:
     selection = Selection(layout.shape, (range(500, 510), range(64)))
     np.testing.assert_array_equal(read_selected(layout, source, selection), values[500:510])
     assert source.fetched < 10 * 300
-    ((_, extents),) = locate(layout, source, selection)
+    (extents,) = locate(layout, source, selection)
     assert extents.nbytes == 10 * 256
 
 

@@ -17,19 +17,16 @@ from xr_tensorfmt.core.layout import (
     Dense,
     Gathered,
     Layout,
-    Part,
     WholeLayout,
     pick_values,
-    put_at_flat,
+    put_at,
 )
 from xr_tensorfmt.core.locks import CachedValue
+from xr_tensorfmt.core.reading import Step
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.cc4s.header import Properties, TensorEntry
-
-PIECE = 4 << 20
-"""Bytes of text to parse at a time."""
 
 _COMPLEX = re.compile(rb"\([ \t]*+([^\s(),]++)[ \t]*+,[ \t]*+([^\s(),]++)[ \t]*+\)")
 
@@ -51,11 +48,6 @@ class Text(WholeLayout):
     size: int
     kept: CachedValue[Array] = field(default_factory=CachedValue, repr=False, compare=False)
 
-    @property
-    def piece_bytes(self) -> int:
-        """Bytes of text to parse at a time."""
-        return PIECE
-
     def locate(self, selection: Selection) -> Extents:
         """Return the whole text, because lines have any width."""
         return Extents.single(0, self.size) if self.size else Extents.empty()
@@ -72,7 +64,7 @@ class Text(WholeLayout):
 
     def check(self, source: Source) -> None:
         """Parse the text without keeping the values."""
-        values = self.parse_lines(source, self._read_pieces(source))
+        values = self.parse_lines(source, self.read_pieces(source))
         self.check_count(source, sum(piece.size for piece in values))
 
     def parse_lines(self, source: Source, pieces: Iterable[Bytes]) -> Iterator[Array]:
@@ -209,14 +201,15 @@ class Blocks:
         shape = tuple(axis.labels.size for axis in self.axes)
         return Gathered(shape, self.inner.dtype, self.gather, (self.inner,))
 
-    def gather(self, selection: Selection) -> Iterator[Part]:
+    def gather(self, source: Source, selection: Selection) -> Iterator[Step]:
         """Yield the selected elements that are stored."""
         start = 0
         for batch in selection.divide(_ELEMENTS_AT_ONCE) if self.inner.shape[0] else ():
             inside, flat = self._find_stored(batch.mesh)
             if flat.size:
                 points = Selection(self.inner.shape, (flat,), is_pointwise=True)
-                yield Part(self.inner, points, put_at_flat(start + inside))
+                target = np.unravel_index(start + inside, selection.shape)
+                yield self.inner.plan(source, points), put_at(target)
             start += batch.size
 
     def _find_stored(self, indices: Sequence[Integers]) -> tuple[Integers, Integers]:

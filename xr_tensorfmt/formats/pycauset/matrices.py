@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array, Boolean, Element, Plain
 from xr_tensorfmt.core.header import MAX_ITEM_BYTES, Fields, check_size
-from xr_tensorfmt.core.layout import Dense, Gathered, InMemory, Layout, Part, Transposed, put_at
+from xr_tensorfmt.core.layout import Dense, Gathered, InMemory, Layout, Transposed, put_at
+from xr_tensorfmt.core.reading import Step
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import Finding
@@ -156,7 +157,9 @@ def build_diagonal(shape: tuple[int, ...], stored: Dense | None = None, shift: i
     return Gathered(shape, np.dtype(np.float64), gather, inner)
 
 
-def _gather_diagonal(stored: Dense | None, shift: int, selection: Selection) -> Iterator[Part]:
+def _gather_diagonal(
+    stored: Dense | None, shift: int, source: Source, selection: Selection
+) -> Iterator[Step]:
     rows, columns = (np.zeros(1, dtype=np.int64), *selection.mesh)[-2:]
     target = np.nonzero(rows + shift == columns)
     numbers = np.broadcast_to(rows, selection.shape)[target]
@@ -164,7 +167,7 @@ def _gather_diagonal(stored: Dense | None, shift: int, selection: Selection) -> 
         ones = np.broadcast_to(1.0, (min(selection.tensor_shape),))
         values: Layout = InMemory(ones) if stored is None else stored
         points = Selection(values.shape, (numbers,), is_pointwise=True)
-        yield Part(values, points, put_at(target))
+        yield values.plan(source, points), put_at(target)
 
 
 def build_mirrored(stored: Layout, sign: int) -> Gathered:
@@ -173,11 +176,14 @@ def build_mirrored(stored: Layout, sign: int) -> Gathered:
     return Gathered(stored.shape, stored.dtype, gather, (stored,))
 
 
-def _gather_mirrored(stored: Layout, sign: int, selection: Selection) -> Iterator[Part]:
-    yield Part(stored, selection)
+def _gather_mirrored(
+    stored: Layout, sign: int, source: Source, selection: Selection
+) -> Iterator[Step]:
+    yield stored.plan(source, selection), None
     rows, columns = selection.mesh
     if rows.max() > columns.min():
-        yield Part(Transposed(stored, (1, 0)), selection, partial(_mirror, sign, rows > columns))
+        plan = Transposed(stored, (1, 0)).plan(source, selection)
+        yield plan, partial(_mirror, sign, rows > columns)
 
 
 def _mirror(sign: int, is_below: NDArray[np.bool_], values: Array, image: Array) -> None:
@@ -190,9 +196,11 @@ def build_complex(real: Dense, imaginary: Dense) -> Gathered:
     return Gathered(real.shape, np.dtype(np.complex64), partial(_gather_planes, planes), planes)
 
 
-def _gather_planes(planes: tuple[Dense, Dense], selection: Selection) -> Iterator[Part]:
+def _gather_planes(
+    planes: tuple[Dense, Dense], source: Source, selection: Selection
+) -> Iterator[Step]:
     for number, plane in enumerate(planes):
-        yield Part(plane, selection, partial(_put_plane, number))
+        yield plane.plan(source, selection), partial(_put_plane, number)
 
 
 def _put_plane(number: int, values: Array, stored: Array) -> None:
@@ -209,7 +217,7 @@ def build_blocks(shape: tuple[int, int], blocks: Sequence[Block]) -> Gathered:
     return Gathered(shape, dtype, partial(_gather_blocks, blocks))
 
 
-def _gather_blocks(blocks: Sequence[Block], selection: Selection) -> Iterator[Part]:
+def _gather_blocks(blocks: Sequence[Block], _: Source, selection: Selection) -> Iterator[Step]:
     for source, layout, corner in blocks:
         inner, target = selection.crop(corner, layout.shape)
-        yield Part(layout, inner, put_at(target), source)
+        yield layout.plan(source, inner), put_at(target)

@@ -16,10 +16,9 @@ from xr_tensorfmt.core.layout import (
     EncodedBatch,
     Layout,
     UnrepresentableValueError,
-    compute_relative_slices,
     view_as_bytes,
 )
-from xr_tensorfmt.core.selection import MAX_RUNS, Selection
+from xr_tensorfmt.core.selection import MAX_RUNS, Indices, Selection
 from xr_tensorfmt.core.source import Source
 
 Number = TypeVar("Number", int, Integers)
@@ -147,14 +146,17 @@ class Packed(Layout):
 
     def _locate_elements(self, selection: Selection) -> tuple[Integers, Integers, Integers]:
         """Return which elements are stored, their offsets, and the number of their first bits."""
-        rows, columns = selection.to_points().index_arrays
+        rows, columns = map(np.ravel, np.broadcast_arrays(*selection.mesh))
         distance = columns - self._find_first_columns(rows)
         stored = np.flatnonzero(distance >= 0)
         bits = distance[stored] * self._bits
         return stored, self.compute_starts(rows[stored]) + (bits >> 3), bits & 7
 
     def _as_matrix(self, selection: Selection) -> Selection:
-        return selection.prepend(0, 1) if self.is_vector else selection
+        if not self.is_vector:
+            return selection
+        row: Indices = np.zeros(selection.size, int) if selection.is_pointwise else range(1)
+        return Selection((1, *self.shape), (row, *selection.indices), selection.is_pointwise)
 
     def _is_sparse(self, selection: Selection) -> bool:
         """Return whether the elements of a matrix are read one by one: they are few, or distant."""
@@ -241,8 +243,9 @@ class Packed(Layout):
         if not selection.size:
             return
         selection, values = self._as_matrix(selection), values.reshape(-1, selection.shape[-1])
-        for batch in selection.divide(max(BATCH_BYTES // values.itemsize, selection.shape[1])):
-            part = values[compute_relative_slices(batch, selection)]
+        size = max(BATCH_BYTES // values.itemsize, selection.shape[1])
+        for batch, index in selection.iterate_parts(size):
+            part = values[index]
             if self.is_triangle:
                 self._check_below(part, *batch.index_arrays)
             pieces = self._find_selected(batch)
@@ -278,10 +281,6 @@ class Packed(Layout):
                 f"{values[row, column]}, but {triangle} has 0; pass matrix_type={name!r} to store "
                 "all elements"
             )
-
-    def stored_element(self) -> Element:
-        """Return the element."""
-        return self.element
 
     @property
     def write_units(self) -> tuple[int, ...]:

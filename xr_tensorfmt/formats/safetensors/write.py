@@ -102,8 +102,8 @@ def _plan_file(
     header = len(text).to_bytes(LENGTH_BYTES, "little") + text
     check_header_size(checked, header, MAX_HEADER_BYTES)
     planned = keyed.plan_variables(ordered, placed, len(header))
-    size = planned[-1].layout.stop if planned else len(header)
-    return FilePlan(size, (Piece(0, header),), planned)
+    size = max((stop for _, _, _, stop in placed.values()), default=0)
+    return FilePlan(len(header) + size, (Piece(0, header),), planned)
 
 
 def _split(entries: Sequence[keyed.KeyedVariable], limit: int) -> list[list[keyed.KeyedVariable]]:

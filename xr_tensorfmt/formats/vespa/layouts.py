@@ -17,13 +17,12 @@ from xr_tensorfmt.core.layout import (
     EncodedBatch,
     Gathered,
     Layout,
-    Part,
     put_at,
     view_as_bytes,
 )
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.core.reading import Fetch
-from xr_tensorfmt.core.selection import Indices, Selection, take_rows
+from xr_tensorfmt.core.reading import Plan, Step
+from xr_tensorfmt.core.selection import Indices, Selection, indices_to_array
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
 from xr_tensorfmt.formats.vespa.spec import STRING_DTYPE, Strings, VespaHeader, Window
@@ -46,7 +45,6 @@ class Blocks(Layout):
     offsets: Integers
 
     can_write = True
-    writes_any_rows = True
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -63,8 +61,9 @@ class Blocks(Layout):
         """Byte after the last block."""
         return int(self.offsets[-1])
 
-    def stored_element(self) -> Element:
-        """Return the type of the cells."""
+    @property
+    def element(self) -> Element:
+        """Type of the cells."""
         return self.header.element
 
     @property
@@ -75,7 +74,7 @@ class Blocks(Layout):
 
     def find_cells(self, blocks: Indices) -> Integers:
         """Return the offsets of the cells of some blocks."""
-        return take_rows(self.offsets[1:], blocks) - self.header.block_bytes
+        return self.offsets[1:][indices_to_array(blocks)] - self.header.block_bytes
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return equal numbers of blocks, or parts of a block if it is larger than `target`."""
@@ -140,7 +139,6 @@ class Labels(Layout):
     text_errors: str = "strict"
 
     dtype = STRING_DTYPE
-    stored_parts = ()  # the check of Vespa reads all labels
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -154,10 +152,10 @@ class Labels(Layout):
     def locate(self, selection: Selection) -> Extents:
         """Return the labels of all dimensions, because their lengths vary."""
         blocks = selection.indices[0]
-        starts = take_rows(self.blocks.offsets[:-1], blocks)
+        starts = self.blocks.offsets[indices_to_array(blocks)]
         return Extents(starts, self.blocks.find_cells(blocks) - starts)
 
-    def plan_batch(self, source: Source, batch: Selection) -> Fetch:
+    def plan_batch(self, source: Source, batch: Selection) -> Plan:
         """Plan to decode the labels of one dimension."""
         extents = self.locate(batch)
 
@@ -166,7 +164,7 @@ class Labels(Layout):
             window = Window(source.name, packed, batch.indices[0], extents.starts, starts)
             return build_strings(window.decode_labels(self.dimension, self.text_errors))
 
-        return Fetch(source, extents, decode)
+        return Plan(source, extents, decode)
 
 
 def build_strings(labels: list[str]) -> Strings:
@@ -224,18 +222,11 @@ class OuterProduct:
     grid_indices: Integers
     block_indices: Integers
 
-    def gather(self, selection: Selection) -> Iterator[Part]:
+    def gather(self, source: Source, selection: Selection) -> Iterator[Step]:
         """Yield the cells of the selected blocks."""
         rank = len(self.grid)
-        requested = selection.keep_axes(range(rank)).flat
-        # A number after the last index of the grid marks the end.
-        stored = np.append(self.grid_indices, prod(self.grid))
-        places = np.searchsorted(stored, requested)
-        positions = np.flatnonzero(stored[places] == requested)
-        numbers = self.block_indices[places[positions]]
-        count = self.blocks.shape[0]
-        inner, target = selection.replace_axes(rank, positions, numbers, count)
-        yield Part(self.blocks, inner, put_at(target))
+        inner, target = selection.find_rows(rank, self.grid_indices, self.block_indices)
+        yield self.blocks.plan(source, inner), put_at(target)
 
 
 def build_outer_product(

@@ -18,12 +18,11 @@ from xr_tensorfmt.core.layout import (
     WHOLE,
     Dense,
     EncodedBatch,
-    Layout,
     view_as_bytes,
 )
 from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.core.selection import Selection, take_rows
+from xr_tensorfmt.core.selection import Selection, indices_to_array
 from xr_tensorfmt.datasets.cf import RELATED
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa.json_forms import is_type
@@ -57,7 +56,7 @@ def plan(checked: CheckedInput) -> FilePlan:
         checked.refuse_unless_dropped("name", f"the name {name!r}", hint)
     tensor = arrange_tensor(checked)
     header, variable, conversion = tensor.header, tensor.variable, tensor.conversion
-    layout: Layout = Dense(header.lengths, header.element, header.stop)
+    layout: Dense | LabelledBlocks = Dense(header.lengths, header.element, header.stop)
     if tensor.labels:
         layout = LabelledBlocks.from_labels(header, *pack_labels(checked, tensor.labels))
         variable = _rechunk_to_blocks(variable, layout)
@@ -284,7 +283,7 @@ class LabelledBlocks(Blocks):
         header, step = self.header, max(1, BATCH_BYTES // self.mean_bytes)
         for batch in range(0, len(selection.indices[0]), step):
             blocks = selection.indices[0][batch : batch + step]
-            starts, cells = take_rows(self.offsets, blocks), self.find_cells(blocks)
+            starts, cells = self.offsets[indices_to_array(blocks)], self.find_cells(blocks)
             start, stop = int(starts[0]), int(cells[-1]) + header.block_bytes
             joined = np.empty(stop - start, dtype=np.uint8)
             sizes = cells - starts
