@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.errors import Finding, TensorFormatError
@@ -68,10 +67,10 @@ def validate(
     try:
         reader = open_header(file, "read", storage_options, fs)
     except IsADirectoryError:
-        paths = list_files(get_path(file), storage_options, fs)
         options: dict[str, Any] = {"storage_options": storage_options, "fs": fs}
-        find = partial(validate, all=all, format=format, **options)
-        return [finding for path in paths for finding in find(path)]
+        paths = list_files(get_path(file), **options)
+        options |= {"all": all, "format": format}
+        return [finding for path in paths for finding in validate(path, **options)]
     try:
         file_format = choose_format(reader, format)
         container = read_container(reader, file_format, file_format.validation_options)
