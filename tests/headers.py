@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.file_format import Container, OpenOptions
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.formats.recognition import choose_format, read_container
 

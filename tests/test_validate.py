@@ -23,12 +23,10 @@ from tests.pycausetblocks import block_matrix
 from xr_tensorfmt import Finding, SourceChangedError, TensorFormatError, validate, vespa
 from xr_tensorfmt.cli.convert import convert
 from xr_tensorfmt.cli.describe import info
-from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Plain
-from xr_tensorfmt.core.file_format import Format
+from xr_tensorfmt.core.file_format import Container, Format, OpenOptions, Tensor
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Dense
-from xr_tensorfmt.core.open_options import OpenOptions
 
 Places = list[tuple[str, int | None]]
 

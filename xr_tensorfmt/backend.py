@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from xarray.backends import BackendEntrypoint
 
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES
-from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
+from xr_tensorfmt.core.source import DEFAULT_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from xarray import Dataset, DataTree
 
-    from xr_tensorfmt.core.open_options import Names
+    from xr_tensorfmt.core.file_format import Names
     from xr_tensorfmt.core.source import InputOutput
 
 

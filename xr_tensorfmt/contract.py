@@ -10,16 +10,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.core.container import Container, End, Tensor
 from xr_tensorfmt.core.elements import Plain
-from xr_tensorfmt.core.file_format import Format
+from xr_tensorfmt.core.file_format import Container, End, Format, Option, Tensor
 from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.layout import (
     Dense,
     Layout,
     column_major,
 )
-from xr_tensorfmt.core.open_options import Option
 from xr_tensorfmt.core.source import open_sibling
 from xr_tensorfmt.errors import TensorFormatError
 
@@ -49,10 +47,9 @@ _MODULES = {
     "core.extents": "Extents contiguous_chunk",
     "core.elements": "Boolean Element build_elements",
     "core.embedded_metadata": "embed_tensor",
-    "core.file_format": "CONTRACT_VERSION Match",
+    "core.file_format": "CONTRACT_VERSION Match OpenOptions name_dims share_options",
     "core.header": "Fields check_size read_json",
     "core.layout": ("Gathered InMemory UnrepresentableValueError put_at transpose_layout"),
-    "core.open_options": "OpenOptions name_dims share_options",
     "core.selection": "Selection",
     "core.source": "Source",
     "errors": "Finding",

@@ -9,9 +9,8 @@ from typing import Any
 
 from xarray import Dataset, DataTree
 
-from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.file_format import Container, OpenOptions
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.building import build_dataset

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from xarray import DataArray, Dataset, DataTree
 
-from xr_tensorfmt.core.file_format import Format
-from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.core.file_format import Format, OpenOptions
 from xr_tensorfmt.datasets.groups import flatten_encoding, flatten_tree
 from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level, redact
 from xr_tensorfmt.formats import registry

@@ -14,12 +14,11 @@ from urllib.parse import unquote
 import numpy as np
 from xarray import Dataset, DataTree, Variable
 
-from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Boolean, Element, Plain
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, ceil_div, contiguous_chunk
+from xr_tensorfmt.core.file_format import Container, Names, Tensor
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Dense, InMemory, Transposed
-from xr_tensorfmt.core.open_options import Names
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source

@@ -21,7 +21,6 @@ from tests import magfiles as mf
 from tests import pycausetfiles as pf
 from tests.strategies import index_labels, json_values, names
 from xr_tensorfmt import TensorFormatWarning, to_file
-from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.embedded_metadata import (
     DTYPE_TAG,
@@ -34,8 +33,8 @@ from xr_tensorfmt.core.embedded_metadata import (
     from_json,
     to_json,
 )
+from xr_tensorfmt.core.file_format import Container, OpenOptions, Tensor
 from xr_tensorfmt.core.layout import Dense
-from xr_tensorfmt.core.open_options import OpenOptions
 
 arrays = stnp.arrays(
     st.one_of(

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from xr_tensorfmt.core.open_options import Option
+from xr_tensorfmt.core.file_format import Option
 
 
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        (Option("", default=True, type=bool), "no", "'no' must be True or False"),
-        (Option("", type=Real), "0", "'0' is not a real number"),
+        (Option("", default=True, type=bool), "no", "'no' must be of type bool"),
+        (Option("", type=Real), "0", "'0' must be of type Real"),
         (Option("", type=int), 0.5, "0.5 must be of type int"),
     ],
 )

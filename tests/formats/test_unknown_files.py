@@ -21,7 +21,7 @@ from tests.opening import open_lazily
 from tests.vespafiles import make_tensor as vespa_tensor
 from xr_tensorfmt import TensorFormatError, to_file, validate
 from xr_tensorfmt.contract import Container, Dense, Format, HeaderReader, Plain, Tensor
-from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.formats import registry
 
 

@@ -15,8 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import xr_tensorfmt
 from tests.paths import DATA, DOCS
-from xr_tensorfmt.core.file_format import Format, LazyFormat
-from xr_tensorfmt.core.open_options import SHARED_OPTIONS
+from xr_tensorfmt.core.file_format import SHARED_OPTIONS, Format, LazyFormat
 from xr_tensorfmt.formats.registry import BUILT_IN
 
 TARGETS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -17,7 +17,7 @@ from tests import tensfiles as tf
 from tests.opening import open_lazily, open_tensor
 from tests.servers import Handler, HttpStore, S3Store
 from xr_tensorfmt import SourceChangedError
-from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
+from xr_tensorfmt.core.source import DEFAULT_TIMEOUT
 from xr_tensorfmt.sources.locations import locate_for_reading
 
 VALUES = np.arange(60_000.0).reshape(200, 300)

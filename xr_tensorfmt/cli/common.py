@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from xr_tensorfmt.core.open_options import SHARED_OPTIONS
+from xr_tensorfmt.core.file_format import SHARED_OPTIONS
 from xr_tensorfmt.errors import TensorFormatWarning, redact
 from xr_tensorfmt.formats import recognition, registry
 from xr_tensorfmt.sources import find_matches, is_url

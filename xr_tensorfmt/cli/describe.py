@@ -12,9 +12,9 @@ import numpy as np
 
 from xr_tensorfmt.backend import complete_keywords
 from xr_tensorfmt.cli import common
-from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import get_stored_name
 from xr_tensorfmt.core.extents import format_size
+from xr_tensorfmt.core.file_format import Container, Tensor
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import shorten

@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.file_format import (
+    Container,
+    Names,
+    OpenOptions,
+    Tensor,
+    find_names,
+    name_dims,
+)
 from xr_tensorfmt.core.header import parse_json
 from xr_tensorfmt.core.layout import InMemory
-from xr_tensorfmt.core.open_options import Names, OpenOptions, find_names, name_dims
 from xr_tensorfmt.errors import Finding, shorten
 
 if TYPE_CHECKING:

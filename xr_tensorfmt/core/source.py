@@ -8,6 +8,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from math import inf
+from numbers import Real
 from typing import Literal, TypeVar
 from urllib.parse import unquote
 
@@ -24,6 +26,9 @@ Fill = Callable[[int, memoryview], int]
 
 InputOutput = Literal["auto", "mmap", "read"]
 """How to read a local file."""
+
+DEFAULT_TIMEOUT = 60.0
+"""Seconds that one attempt of a request to a store may take, plus 1 s per 5000 requested bytes."""
 
 # A system call costs about as much as reading this many bytes, so smaller gaps are read.
 GAP = 16 << 10
@@ -134,6 +139,17 @@ def _count_pages(extents: Extents) -> int:
     """Return the number of pages of a file that hold the ranges."""
     first, last = extents.starts // PAGE, (extents.starts + extents.lengths - 1) // PAGE
     return int((last - first + 1).sum()) - int(np.count_nonzero(first[1:] == last[:-1]))
+
+
+def check_timeout(timeout: object) -> float | None:
+    """Return a timeout in seconds, or None for no limit; raise if `timeout` is invalid."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, Real):
+        raise TypeError(f"timeout={timeout!r} must be a number of seconds, or None for no limit")
+    if not 0 < float(timeout) < inf:
+        raise ValueError(f"timeout={timeout!r} must be positive; pass None for no limit")
+    return float(timeout)
 
 
 _MAX_NAME_BYTES = 255

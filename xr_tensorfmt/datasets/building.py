@@ -7,8 +7,8 @@ from typing import Any
 
 from xarray import Coordinates, Dataset, Variable
 
-from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.extents import MAX_CHUNKS, count_chunks
+from xr_tensorfmt.core.file_format import Container, Tensor
 from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from xarray import Coordinates, Dataset, DataTree, Variable
 
-from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.file_format import Container, Tensor
 from xr_tensorfmt.core.layout import InMemory
 from xr_tensorfmt.datasets.building import get_file_dims
 from xr_tensorfmt.errors import did_you_mean, shorten

@@ -9,7 +9,7 @@ from functools import cache
 from numbers import Integral
 from typing import Any
 
-from xr_tensorfmt.core.open_options import check_timeout
+from xr_tensorfmt.core.source import check_timeout
 
 Keywords = Mapping[str, Any]
 """Keywords of `TensorFormatBackend.open_dataset`, which states all of them and the defaults."""

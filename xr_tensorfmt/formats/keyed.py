@@ -9,11 +9,17 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, TypeGuard, TypeVar
 
-from xr_tensorfmt.core.container import EMBEDDED_KEY, Container, Tensor
 from xr_tensorfmt.core.elements import Element
+from xr_tensorfmt.core.file_format import (
+    EMBEDDED_KEY,
+    Container,
+    Names,
+    OpenOptions,
+    Tensor,
+    name_dims,
+)
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Fields, check_size
 from xr_tensorfmt.core.layout import Layout, Transposed
-from xr_tensorfmt.core.open_options import Names, OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
 

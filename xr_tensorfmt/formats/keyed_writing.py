@@ -9,7 +9,6 @@ from typing import Any
 
 from xarray import Variable
 
-from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.elements import Element, get_dtype_name
 from xr_tensorfmt.core.embedded_metadata import (
     EmbeddedMetadata,
@@ -17,6 +16,7 @@ from xr_tensorfmt.core.embedded_metadata import (
     embed_variable,
     encode_attrs,
 )
+from xr_tensorfmt.core.file_format import EMBEDDED_KEY
 from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.formats.keyed import get_default_dims
 from xr_tensorfmt.writing.checked_input import CheckedInput

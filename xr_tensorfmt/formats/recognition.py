@@ -9,17 +9,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.file_format import Format, Match
-from xr_tensorfmt.core.header import UNFINISHED_MARK, HeaderReader
-from xr_tensorfmt.core.open_options import (
-    DEFAULT_TIMEOUT,
+from xr_tensorfmt.core.file_format import (
     SHARED_OPTIONS,
+    Container,
+    Format,
+    Match,
     OpenOptions,
     Option,
     match_names,
 )
-from xr_tensorfmt.core.source import InputOutput, check_pointer
+from xr_tensorfmt.core.header import UNFINISHED_MARK, HeaderReader
+from xr_tensorfmt.core.source import DEFAULT_TIMEOUT, InputOutput, check_pointer
 from xr_tensorfmt.errors import (
     TensorFormatError,
     TensorFormatWarning,
@@ -340,13 +340,12 @@ def _complete_options(file_format: Format, options: OpenOptions) -> OpenOptions:
         given["name"] = options.name
     known = find_open_options() if given.keys() - declared.keys() else declared
     for name, value in given.items():
-        if name not in known or not (name in declared or known[name].refusal):
+        if name not in known:
             scope = f"of the engine 'tensorfmt' for format {file_format.name!r}"
             raise build_keyword_error(name, scope, declared)
         if name not in declared and value != known[name].default:
             raise ValueError(
-                f"{name}={value!r} does not apply to format {file_format.name!r}, which "
-                f"{known[name].refusal}"
+                f"{name}={value!r} does not apply to format {file_format.name!r}; omit it"
             )
     values = {
         name: option.normalize(name, given.get(name, option.default))

@@ -13,9 +13,9 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
 
-from xr_tensorfmt.core.container import End
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.file_format import End
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Dense, WholeLayout, pick_values
 from xr_tensorfmt.core.locks import CachedValue

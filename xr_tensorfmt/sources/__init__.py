@@ -15,8 +15,7 @@ from io import BufferedReader, RawIOBase
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import unquote
 
-from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
-from xr_tensorfmt.core.source import InputOutput, Source
+from xr_tensorfmt.core.source import DEFAULT_TIMEOUT, InputOutput, Source
 from xr_tensorfmt.errors import build_choice_error, redact
 from xr_tensorfmt.sources.local import FileObject, LocalFile, Memory
 

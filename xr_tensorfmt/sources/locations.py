@@ -16,7 +16,7 @@ from fsspec.core import OpenFile, url_to_fs
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT, check_timeout
+from xr_tensorfmt.core.source import DEFAULT_TIMEOUT, check_timeout
 from xr_tensorfmt.errors import redact
 from xr_tensorfmt.sources import get_path, is_url, split_chain
 from xr_tensorfmt.sources.requests import MAX_REQUESTS

@@ -13,8 +13,8 @@ from xarray import DataArray, Dataset, IndexVariable, Variable, apply_ufunc
 from xarray.indexes import PandasMultiIndex
 
 from xr_tensorfmt.core.elements import Array, Element, Plain, get_dtype_name, get_stored_name
+from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
-from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.building import get_file_dims
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data

@@ -11,7 +11,7 @@ import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt.core.elements import Array, Element, get_stored_name
-from xr_tensorfmt.core.open_options import match_names
+from xr_tensorfmt.core.file_format import match_names
 from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.errors import shorten, suggest_pattern
 

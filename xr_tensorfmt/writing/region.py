@@ -14,8 +14,8 @@ import numpy as np
 from dask.delayed import Delayed
 from xarray import DataArray, Variable
 
-from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.file_format import Container, Tensor
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import WHOLE, Dense, EncodedBatch, file_order
 from xr_tensorfmt.core.reading import read as read_selection

@@ -20,8 +20,8 @@ from tests.opening import open_lazily
 from tests.paths import DATA as ALL_DATA
 from tests.recording import HollowSource
 from xr_tensorfmt import TensorFormatError, validate
+from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.formats.cc4s import layouts as elements_as_text
 from xr_tensorfmt.formats.cc4s import read as reading
 from xr_tensorfmt.formats.cc4s import yaml_text

@@ -19,9 +19,9 @@ from tests.recording import RecordingSource
 from tests.work import limit_memory
 from xr_tensorfmt import TensorFormatError, to_file
 from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Gathered, Layout
-from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.reading import read as read_selected
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source

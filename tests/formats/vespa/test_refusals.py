@@ -177,7 +177,7 @@ def test_changed_bytes_open_or_raise(created, data) -> None:
 def test_unsuitable_keywords_raise() -> None:
     with pytest.raises(ValueError, match="sparse='stored' does not apply to this file"):
         vespa.from_hex(DENSE.hex(), sparse="stored")
-    with pytest.raises(TypeError, match="fill_value='0' is not a real number"):
+    with pytest.raises(TypeError, match="fill_value='0' must be of type Real"):
         vespa.from_hex(MIXED.hex(), sparse="dense", fill_value="0")
     with pytest.raises(ValueError, match="fill_value=0 requires sparse='dense'"):
         vespa.from_hex(MIXED.hex(), fill_value=0)

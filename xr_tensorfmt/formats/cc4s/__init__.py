@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
-from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.file_format import LazyFormat, Match
+from xr_tensorfmt.core.file_format import (
+    Container,
+    LazyFormat,
+    Match,
+    OpenOptions,
+    Option,
+    share_options,
+)
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.open_options import OpenOptions, Option, share_options
 
 YAML, ELEMENTS = ".yaml", ".elements"
 
@@ -29,7 +34,6 @@ class Cc4sFormat(LazyFormat):
             "factor is the attribute unit.",
             default=False,
             type=bool,
-            refusal="has no unit; omit it",
         )
     }
     write_options = MappingProxyType(

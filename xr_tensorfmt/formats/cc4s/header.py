@@ -16,8 +16,8 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Fields
-from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, yaml_text

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container, End, Tensor
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
+from xr_tensorfmt.core.file_format import Container, End, OpenOptions, Tensor, name_dims
 from xr_tensorfmt.core.header import Fields, HeaderReader, check_size, parse_json
 from xr_tensorfmt.core.layout import Dense, InMemory, Layout, column_major, scale_layout
-from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.reading import read as read_layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling

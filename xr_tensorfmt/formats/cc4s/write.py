@@ -23,8 +23,8 @@ from xr_tensorfmt.core.embedded_metadata import (
     encode_metadata,
     to_json,
 )
+from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.layout import Dense, column_major
-from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.datasets.cf import RELATED
 from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, find_stack_level

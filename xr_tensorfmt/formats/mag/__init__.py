@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from xr_tensorfmt.core.file_format import LazyFormat
-from xr_tensorfmt.core.open_options import share_options
+from xr_tensorfmt.core.file_format import LazyFormat, share_options
 
 MAGIC = b"MAG!"
 STREAM_MAGIC = b"MAG&"

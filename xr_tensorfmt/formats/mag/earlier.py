@@ -24,9 +24,9 @@ from struct import Struct, unpack
 
 from google_crc32c import value as crc32c
 
+from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense
-from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats.keyed import build_key_error
 from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC

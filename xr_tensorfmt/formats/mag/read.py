@@ -20,12 +20,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container, End
 from xr_tensorfmt.core.elements import Plain, build_elements
 from xr_tensorfmt.core.extents import ceil_div
+from xr_tensorfmt.core.file_format import Container, End, OpenOptions
 from xr_tensorfmt.core.header import Cursor, Fields, HeaderReader, read_json
 from xr_tensorfmt.core.layout import Dense
-from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats import keyed
 from xr_tensorfmt.formats.mag import MAGIC

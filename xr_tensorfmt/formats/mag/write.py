@@ -8,7 +8,6 @@ from datetime import datetime
 from json import dumps
 from typing import Any
 
-from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.embedded_metadata import (
     DTYPE_TAG,
     EmbeddedMetadata,
@@ -16,6 +15,7 @@ from xr_tensorfmt.core.embedded_metadata import (
     encode_metadata,
     strip_dtypes,
 )
+from xr_tensorfmt.core.file_format import EMBEDDED_KEY
 from xr_tensorfmt.formats import keyed_writing as keyed
 from xr_tensorfmt.formats.mag.read import (
     ALIGNMENT,

@@ -12,12 +12,18 @@ from zipfile import ZIP_STORED, ZipInfo
 import numpy as np
 from numpy.lib import format as npy
 
-from xr_tensorfmt.core.container import Container, End
 from xr_tensorfmt.core.elements import Boolean, Plain
-from xr_tensorfmt.core.file_format import Format, Match
+from xr_tensorfmt.core.file_format import (
+    Container,
+    End,
+    Format,
+    Match,
+    OpenOptions,
+    name_dims,
+    share_options,
+)
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense, Layout, Transposed, column_major
-from xr_tensorfmt.core.open_options import OpenOptions, name_dims, share_options
 from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats import keyed
 from xr_tensorfmt.formats.zip_members import (

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from xr_tensorfmt.core.file_format import LazyFormat, Match
+from xr_tensorfmt.core.file_format import LazyFormat, Match, OpenOptions, Option, share_options
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.open_options import OpenOptions, Option, share_options
 from xr_tensorfmt.formats.zip_members import ZIP_MAGIC, read_first_member
 
 NAME = "pycauset"

@@ -19,11 +19,17 @@ from zipfile import ZIP_STORED, ZipInfo
 
 import numpy as np
 
-from xr_tensorfmt.core.container import EMBEDDED_KEY, Container, End, Tensor
 from xr_tensorfmt.core.elements import build_file_dtype
+from xr_tensorfmt.core.file_format import (
+    EMBEDDED_KEY,
+    Container,
+    End,
+    OpenOptions,
+    Tensor,
+    name_dims,
+)
 from xr_tensorfmt.core.header import Fields, HeaderReader, read_json
 from xr_tensorfmt.core.layout import Layout, scale_layout, transpose_layout
-from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
 from xr_tensorfmt.formats.pycauset import ARGUMENT_PREFIX, MAGIC, NAME, OBJECT_TYPE

@@ -10,8 +10,8 @@ from uuid import uuid4
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.embedded_metadata import embed_tensor
+from xr_tensorfmt.core.file_format import EMBEDDED_KEY
 from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.errors import build_choice_error
 from xr_tensorfmt.formats.pycauset import ARGUMENT_PREFIX, NAME, OBJECT_TYPE

@@ -9,9 +9,8 @@ from types import MappingProxyType
 from zlib import crc32
 
 from xr_tensorfmt.core.elements import build_elements
-from xr_tensorfmt.core.file_format import LazyFormat, Match
+from xr_tensorfmt.core.file_format import LazyFormat, Match, Option, share_options
 from xr_tensorfmt.core.header import HeaderReader, read_json
-from xr_tensorfmt.core.open_options import Option, share_options
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.zip_members import read_first_member
 

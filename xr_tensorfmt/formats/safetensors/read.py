@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
-from xr_tensorfmt.core.container import Container, End
+from xr_tensorfmt.core.file_format import Container, End, OpenOptions
 from xr_tensorfmt.core.header import Fields, HeaderReader, read_json
 from xr_tensorfmt.core.layout import Dense
-from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
 from xr_tensorfmt.formats import keyed

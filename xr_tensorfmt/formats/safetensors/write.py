@@ -9,8 +9,8 @@ from functools import partial
 from json import dumps, loads
 from typing import Any
 
-from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, check_header_size, encode_metadata
+from xr_tensorfmt.core.file_format import EMBEDDED_KEY
 from xr_tensorfmt.datasets.options import parse_size
 from xr_tensorfmt.formats import keyed_writing as keyed
 from xr_tensorfmt.formats.safetensors import (

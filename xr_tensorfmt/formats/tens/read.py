@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container, End, Tensor
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.embedded_metadata import MAX_EMBEDDED_BYTES
 from xr_tensorfmt.core.extents import PAGE
+from xr_tensorfmt.core.file_format import Container, End, OpenOptions, Tensor, name_dims
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense, Layout, column_major
-from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.errors import Finding
 from xr_tensorfmt.formats.tens import MAGIC
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, Pairs, Symmetry, build_group

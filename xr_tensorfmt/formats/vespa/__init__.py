@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from numbers import Real
 
-from xr_tensorfmt.core.file_format import LazyFormat, Match
+from xr_tensorfmt.core.file_format import LazyFormat, Match, OpenOptions, Option, share_options
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.open_options import OpenOptions, Option, share_options
 
 
 class VespaFormat(LazyFormat):
@@ -21,13 +20,11 @@ class VespaFormat(LazyFormat):
             "Value of missing elements. The default is NaN. It is required for integers, which "
             "have no NaN, and for more than 2**32 elements.",
             type=Real,
-            refusal="defines the value of elements that are not stored; omit it",
         ),
         "text_errors": Option(
             "How to decode labels that are not UTF-8, as in bytes.decode.",
             ("strict", "surrogateescape"),
             default="strict",
-            refusal="has no labels that need it; omit it",
         ),
     }
     validation_options = OpenOptions(

@@ -11,6 +11,7 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, ceil_div, contiguous_chunk
+from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.header import check_size
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
@@ -20,7 +21,6 @@ from xr_tensorfmt.core.layout import (
     put_at,
     view_as_bytes,
 )
-from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.reading import Plan, Step
 from xr_tensorfmt.core.selection import Indices, Selection, indices_to_array
 from xr_tensorfmt.core.source import Source

@@ -8,10 +8,9 @@ from itertools import islice
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container, End, Tensor
+from xr_tensorfmt.core.file_format import Container, End, OpenOptions, Tensor, name_dims
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Dense, InMemory, Layout
-from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.reading import read as read_layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source

@@ -12,6 +12,7 @@ from xarray import Variable
 
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, Bytes, Extents, Integers, scatter_uniform
+from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
@@ -21,7 +22,6 @@ from xr_tensorfmt.core.layout import (
     view_as_bytes,
 )
 from xr_tensorfmt.core.locks import cached_property
-from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.selection import Selection, indices_to_array
 from xr_tensorfmt.datasets.cf import RELATED
 from xr_tensorfmt.errors import shorten
