@@ -1,32 +1,26 @@
 """CF conventions: decode variables on opening, and encode them on writing, as xarray does.
 
 Attributes of these files can have any type of JSON. In both directions, `_normalize` decides which
-attributes take part. Others are left as they are.
+attributes and entries of an encoding take part. Other attributes are left as they are.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from xarray import Variable, conventions
 
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, get_lazy_data
 from xr_tensorfmt.datasets.options import Keywords
-from xr_tensorfmt.errors import (
-    TensorFormatError,
-    TensorFormatWarning,
-    find_stack_level,
-    shorten,
-)
+from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, find_stack_level, shorten
 
 _SCALES = ("scale_factor", "add_offset")
-_FILL_VALUES = frozenset({"_FillValue", "missing_value"})
+_FILL_VALUES = ("_FillValue", "missing_value")
 
 PACKING = (*_SCALES, *_FILL_VALUES, "_Unsigned")
 """Attributes by which xarray computes values from stored ones."""
@@ -45,7 +39,6 @@ _ATTRIBUTES = VALUE_KEYS | RELATED | {"coordinates"}
 
 _TIMES = "mMO"  # objects may be times of cftime
 _NUMBERS = "iuf"
-_INTEGERS = (int, np.integer)
 
 Cast = Callable[[str, Variable, np.dtype[Any], bool], Variable]
 """Convert values to a dtype, exactly or rounded. Raise ValueError if a value does not fit."""
@@ -56,45 +49,43 @@ def _normalize(attribute: str, value: Any, dtype: np.dtype[Any]) -> Any:
 
     An array or a list of one number is a number.
     """
-    is_number = dtype.kind in _NUMBERS
-    if attribute == "units":
-        return value if is_number and isinstance(value, str) else None
-    if attribute == "dtype":  # "bool"
-        return value if is_number and isinstance(value, str) else None
-    if attribute not in (*_SCALES, *_FILL_VALUES):
-        return value if isinstance(value, str) else None
+    is_number, is_fill_value = dtype.kind in _NUMBERS, attribute in _FILL_VALUES
     if isinstance(value, str | bytes):
-        return value if attribute in _FILL_VALUES and dtype.kind in "SUOT" else None
-    try:
-        array = np.asarray(value)
-    except ValueError:  # a list of lists
+        if attribute in _SCALES or (is_fill_value and dtype.kind not in "SUOT"):
+            return None
+        return value if is_number or attribute not in ("units", "dtype") else None
+    array = np.empty(0)
+    if is_number and (is_fill_value or attribute in _SCALES):
+        with suppress(ValueError):  # a list of lists
+            array = np.asarray(value)
+    if array.dtype.kind not in _NUMBERS or not array.size:
         return None
-    if array.dtype.kind not in _NUMBERS or not is_number or not array.size:
+    if is_fill_value and array.size > 1:
+        return value if _is_storable(array, dtype, any_sign=True) else None
+    is_zero = attribute == "scale_factor" and not array.all()
+    is_valid = _is_storable(array, dtype, any_sign=True) if is_fill_value else np.isfinite(array)
+    if array.size > 1 or is_zero or not is_valid:
         return None
-    if not (_is_in_range(array, dtype) if attribute in _FILL_VALUES else np.isfinite(array).all()):
-        return None
-    if attribute == "scale_factor" and not array.all():
-        return None
-    if array.size > 1:
-        return array.ravel() if attribute in _FILL_VALUES else None
-    return array.ravel()[0] if np.ndim(value) or isinstance(value, np.ndarray) else value
+    return value if isinstance(value, int | float | np.generic) else array.ravel()[0]
 
 
-def _is_in_range(fill_values: NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Return whether integers of a dtype, with or without a sign, can have fill values."""
-    if dtype.kind not in "iu":
+def _is_storable(values: Any, dtype: np.dtype[Any] | None, *, any_sign: bool = False) -> bool:
+    """Return whether a dtype, or the integers of its size with any sign, has all fill values."""
+    if dtype is None or dtype.kind not in "iu":
         return True
-    bits = np.iinfo(dtype).bits
-    return all(
-        float(value).is_integer() and -(2 ** (bits - 1)) <= int(value) < 2**bits
-        for value in fill_values.flat
-    )
+    limits = np.iinfo(dtype)
+    least, greatest = limits.min, limits.max
+    if any_sign:
+        least, greatest = -(1 << (limits.bits - 1)), (1 << limits.bits) - 1
+    return all(float(v).is_integer() and least <= v <= greatest for v in np.ravel(values).tolist())
 
 
 _DECODERS = (
     *("mask_and_scale", "decode_times", "concat_characters"),
     *("decode_coords", "use_cftime", "decode_timedelta"),
 )
+_KEYWORDS = dict.fromkeys(PACKING, "mask_and_scale")
+_KEYWORDS |= {"calendar": "decode_times", "coordinates": "decode_coords"}
 
 
 def decode(
@@ -119,11 +110,11 @@ def decode(
         hint = "change the attributes, or open the file with decode_cf=False"
         raise ValueError(f"{path}: {error}; {hint}") from error
     for name, variable in decoded.items():
-        if prepared[name] is not variables[name]:
-            kept, used = variable.attrs, prepared[name].attrs
-            original = variables[name].attrs.items()
-            variable.attrs = {k: v for k, v in original if k in kept or k not in used}
-            variable.attrs |= {k: v for k, v in kept.items() if k not in variables[name].attrs}
+        original = variables[name].attrs
+        used = prepared[name].attrs.keys() - variable.attrs.keys()
+        variable.attrs = {k: v for k, v in original.items() if k not in used} | {
+            k: v for k, v in variable.attrs.items() if k not in original
+        }
     return dict(decoded), dict(remaining if has_coordinates else attrs), coordinates
 
 
@@ -138,25 +129,19 @@ def _prepare_decoding(variable: Variable) -> Variable:
     """Return a variable whose CF attributes are normalized. xarray must not see other ones."""
     if _ATTRIBUTES.isdisjoint(variable.attrs):
         return variable
-    attrs = _normalize_all(variable.attrs, variable.dtype)
-    return Variable(
-        variable.dims, get_lazy_data(variable), attrs, dict(variable.encoding), fastpath=True
-    )
-
-
-def _normalize_all(attrs: Mapping[Any, Any], dtype: np.dtype[Any]) -> dict[Any, Any]:
-    """Return attributes of which CF attributes are normalized or left out."""
-    normalized = {
-        name: _normalize(name, value, dtype) if name in _ATTRIBUTES else value
-        for name, value in attrs.items()
-    }
-    if normalized.get("calendar", "") is None and " since " in (normalized.get("units") or ""):
-        normalized["units"] = None  # times of an unknown calendar
-    if dtype.kind not in "iu" or any(normalized.get(key) is not None for key in _FILL_VALUES):
+    attrs, dtype = dict(variable.attrs), variable.dtype
+    for name in _ATTRIBUTES & attrs.keys():
+        attrs[name] = _normalize(name, attrs[name], dtype)
+        if attrs[name] is None:
+            del attrs[name]
+    if "calendar" in variable.attrs.keys() - attrs.keys() and " since " in attrs.get("units", ""):
+        del attrs["units"]  # times of an unknown calendar
+    if dtype.kind == "f" or not attrs.keys().isdisjoint(_FILL_VALUES):
         # xarray computes in the dtype of the scale. Integers would lose fractions and NaN.
-        scales = {k: normalized[k] for k in _SCALES if isinstance(normalized.get(k), _INTEGERS)}
-        normalized |= {key: float(value) for key, value in scales.items()}
-    return {k: v for k, v in normalized.items() if v is not None or k not in _ATTRIBUTES}
+        scales = {key: attrs[key] for key in _SCALES if key in attrs}
+        attrs |= {k: float(v) for k, v in scales.items() if isinstance(v, int | np.integer)}
+    encoding = dict(variable.encoding)
+    return Variable(variable.dims, get_lazy_data(variable), attrs, encoding, fastpath=True)
 
 
 def _warn_of_unused(
@@ -169,9 +154,8 @@ def _warn_of_unused(
     unused = [
         f"{attribute}={shorten(repr(variable.attrs[attribute]))} of {name!r}"
         for name, variable in variables.items()
-        if prepared[name] is not variable
-        for attribute in _ATTRIBUTES & (variable.attrs.keys() - prepared[name].attrs.keys())
-        if _is_requested(attribute, variable.attrs[attribute], name, keywords)
+        for attribute in _KEYWORDS.keys() & (variable.attrs.keys() - prepared[name].attrs.keys())
+        if _is_on(keywords[_KEYWORDS[attribute]], name)
     ]
     if unused:
         more = f", and {len(unused) - 3} others" if len(unused) > 3 else ""
@@ -183,41 +167,25 @@ def _warn_of_unused(
         )
 
 
-def _is_requested(attribute: str, value: Any, name: str, keywords: Keywords) -> bool:
-    """Return whether the user requests the decoding of an attribute of a variable."""
-    if attribute == "units":
-        return isinstance(value, str) and " since " in value and bool(keywords["decode_times"])
-    if attribute in RELATED:
-        return bool(keywords["decode_coords"] == "all")
-    if attribute == "coordinates":
-        return bool(keywords["decode_coords"])
-    if attribute == "calendar":
-        return bool(keywords["decode_times"])
-    if attribute == "dtype":
-        return False  # only "bool" has a meaning
-    is_on = keywords["mask_and_scale"]
-    return bool(is_on.get(name, True) if isinstance(is_on, Mapping) else is_on)
+def _is_on(keyword: Any, name: str) -> bool:
+    return bool(keyword.get(name, True) if isinstance(keyword, Mapping) else keyword)
 
 
 def encode(
     variables: Mapping[str, Variable], dtypes: Collection[str], cast: Cast
 ) -> dict[str, Variable]:
     """Encode variables as `xarray.Dataset.to_netcdf`, but bools only if `dtypes` lacks them."""
-    prepared = {
-        name: _prepare_encoding(name, variable)
+    settings = {
+        name: _normalize_encoding(name, variable)
         for name, variable in variables.items()
         if _needs_encoding(variable, dtypes)
     }
+    prepared = {name: _prepare_encoding(variables[name], settings[name]) for name in settings}
     encoded: Any = conventions.cf_encoder(prepared, {})[0] if prepared else {}
-    for name in encoded:
-        hidden = variables[name].attrs.keys() - prepared[name].attrs.keys()
-        clash = hidden & encoded[name].attrs.keys()
-        if clash:
-            raise ValueError(
-                f"{name!r} has the attribute {min(clash)!r}, which its encoding defines, too; "
-                "remove one of them"
-            )
-    finished = {name: _finish(name, variables[name], encoded[name], cast) for name in encoded}
+    finished = {
+        name: _finish(name, variables[name], encoded[name], settings[name], cast)
+        for name in encoded
+    }
     return {**variables, **finished}
 
 
@@ -270,65 +238,62 @@ def _needs_encoding(variable: Variable, dtypes: Collection[str]) -> bool:
     if dtype.kind == "b":
         is_requested = find_dtype(encoding) is not None
         return "bool" not in dtypes and "int8" in dtypes and not is_requested
-    if dtype.kind in _TIMES:
-        return True
-    return bool(encoding) and any(k in _USED and encoding[k] is not None for k in encoding)
-
-
-def _prepare_encoding(name: str, variable: Variable) -> Variable:
-    """Return a copy for xarray, which converts only times to the dtype in the encoding."""
-    encoding = _normalize_encoding(name, variable)
-    dtype = find_dtype(encoding)
-    encoding.pop("dtype", None)
-    if variable.dtype.kind in _TIMES and dtype is not None:
-        # xarray does not notice that a short integer overflows.
-        encoding["dtype"] = np.dtype(np.int64) if dtype.kind in "iu" else dtype
-    encoding.pop("_Unsigned", None)
-    if dtype is not None and _changes_sign(variable.encoding):
-        for key in _FILL_VALUES & encoding.keys():
-            encoding[key] = _view_as(encoding[key], dtype)
-    if "missing_value" in encoding and "_FillValue" in encoding:  # NaN becomes one of them
-        chosen = _choose_fill_value([encoding["_FillValue"], encoding["missing_value"]], dtype)
-        encoding["missing_value"] = encoding["_FillValue"] = chosen
-    attrs = _normalize_all(variable.attrs, _get_number_dtype(variable))
-    if dtype is not None:  # in which xarray would fill with a `_FillValue` of the attributes
-        unused = {k for k in _FILL_VALUES & attrs.keys() if _normalize(k, attrs[k], dtype) is None}
-        attrs = {key: value for key, value in attrs.items() if key not in unused}
-    if "_FillValue" not in attrs:
-        encoding.setdefault("_FillValue", None)  # xarray adds NaN otherwise
-    copied = _load_small(variable).copy(deep=False)
-    is_short = copied.dtype.kind in "iu" or copied.dtype == np.float16
-    if is_short and any(key in encoding for key in _SCALES):
-        copied = copied.astype(np.float64)  # xarray leaves the dtype if there is a _FillValue
-    copied.attrs = attrs
-    copied.encoding = encoding
-    return copied
-
-
-def _get_number_dtype(variable: Variable) -> np.dtype[Any]:
-    """Return the dtype of a variable, or of its numbers if it has times."""
-    return np.dtype(np.float64) if variable.dtype.kind in _TIMES else variable.dtype
+    return dtype.kind in _TIMES or any(encoding.get(key) is not None for key in _USED)
 
 
 def _normalize_encoding(name: str, variable: Variable) -> dict[str, Any]:
-    """Return the entries of an encoding that have values. Raise ValueError if one is invalid."""
-    encoding = {key: value for key, value in variable.encoding.items() if value is not None}
-    for key in (_USED - {"units"}) & encoding.keys():
-        dtype = find_dtype(encoding) if key in _FILL_VALUES else None
-        value = _normalize(key, encoding[key], dtype or _get_number_dtype(variable))
-        if value is None and variable.dtype.kind in f"{_NUMBERS}mM":
+    """Return the entries of an encoding that become attributes, with fill values as stored.
+
+    Raise ValueError if CF does not define one for the values.
+    """
+    dtype, settings = find_dtype(variable.encoding), {}
+    for key, given in variable.encoding.items():
+        if key not in _USED or given is None:
+            continue
+        is_time = variable.dtype.kind in _TIMES and not isinstance(given, str)
+        of_values = np.dtype(np.float64) if is_time or key == "units" else variable.dtype
+        value = _normalize(key, given, (key in _FILL_VALUES and dtype) or of_values)
+        if value is not None:
+            settings[key] = value
+        elif variable.dtype.kind in f"{_NUMBERS}mM":
             raise ValueError(
-                f"the encoding of {name!r} has {key}={shorten(repr(encoding[key]))}, which CF does "
-                f"not define for {variable.dtype}; change or remove it"
+                f"the encoding of {name!r} has {key}={shorten(repr(given))}, which CF does not "
+                f"define for {variable.dtype}; change or remove it"
             )
-        if value is None:
-            del encoding[key]
-        elif isinstance(value, np.ndarray):
-            is_viewed = _changes_sign(encoding)
-            encoding[key] = _choose_fill_value(list(value), None if is_viewed else dtype)
-        else:
-            encoding[key] = value
-    return encoding
+    if dtype is not None and _changes_sign(variable.encoding):
+        fill_values = {key: settings[key] for key in _FILL_VALUES if key in settings}
+        settings |= {key: _view_as(value, dtype) for key, value in fill_values.items()}
+    return settings
+
+
+def _choose_fill_value(settings: Mapping[str, Any], dtype: np.dtype[Any] | None) -> Any:
+    """Return the value that NaN is written as: the first one that can be stored, or the first.
+
+    A file may have other fill values, which fill nothing.
+    """
+    values = [value for key in _FILL_VALUES if key in settings for value in np.ravel(settings[key])]
+    return next((value for value in values if _is_storable(value, dtype)), [*values, None][0])
+
+
+def _prepare_encoding(variable: Variable, settings: Mapping[str, Any]) -> Variable:
+    """Return a copy for xarray, which converts only times to the dtype in the encoding.
+
+    xarray sees no attribute except ``bounds``, so that no attribute of the user changes values.
+    """
+    dtype, kind = find_dtype(variable.encoding), variable.dtype.kind
+    encoding = {key: settings[key] for key in ("units", "calendar", *_SCALES) if key in settings}
+    if kind in _TIMES and dtype is not None:
+        # xarray does not notice that a short integer overflows.
+        encoding["dtype"] = np.dtype(np.int64) if dtype.kind in "iu" else dtype
+    # xarray adds NaN without this key.
+    encoding["_FillValue"] = None if kind in "iu" else _choose_fill_value(settings, dtype)
+    copied = _load_small(variable).copy(deep=False)
+    if (kind in "iu" or copied.dtype == np.float16) and any(key in encoding for key in _SCALES):
+        copied = copied.astype(np.float64)
+    bounds = variable.attrs.get("bounds")
+    copied.attrs = {"bounds": bounds} if isinstance(bounds, str) else {}
+    copied.encoding = encoding
+    return copied
 
 
 def find_dtype(encoding: Mapping[str, Any]) -> np.dtype[Any] | None:
@@ -350,26 +315,11 @@ def _changes_sign(encoding: Mapping[str, Any]) -> bool:
     return dtype is not None and dtype.kind != np.dtype(encoding["dtype"]).kind
 
 
-def _is_storable(value: Any, dtype: np.dtype[Any] | None) -> bool:
-    """Return whether a dtype has a fill value. A file may have others, which fill nothing."""
-    if dtype is None or dtype.kind not in "iu":
-        return True
-    limits = np.iinfo(dtype)
-    array = np.asarray(value)  # or a list of one
-    return bool(((limits.min <= array) & (array <= limits.max)).all())
-
-
-def _choose_fill_value(values: Sequence[Any], dtype: np.dtype[Any] | None) -> Any:
-    """Return the value that NaN is written as: the first one that can be stored, or the first."""
-    return next((value for value in values if _is_storable(value, dtype)), values[0])
-
-
-def _view_as(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a fill value as an integer of the same bytes with the other sign."""
-    if dtype.kind not in "iu" or not float(value).is_integer():
-        return value
-    remainder = int(value) % (1 << np.iinfo(dtype).bits)
-    return np.array(remainder, f"u{dtype.itemsize}").view(dtype)[()]
+def _view_as(values: Any, dtype: np.dtype[Any]) -> Any:
+    """Return fill values as integers of the same bytes with the sign of a dtype."""
+    modulus = 1 << np.iinfo(dtype).bits
+    wrapped = [int(value) % modulus for value in np.ravel(values)]
+    return np.array(wrapped, f"u{dtype.itemsize}").view(dtype).reshape(np.shape(values))[()]
 
 
 def _load_small(variable: Variable) -> Variable:
@@ -383,38 +333,27 @@ def _load_small(variable: Variable) -> Variable:
     return variable.chunk({dim: preferred.get(dim, whole) for dim in variable.dims})
 
 
-def _finish(name: str, original: Variable, encoded: Variable, cast: Cast) -> Variable:
-    """Convert packed values to the dtype in the encoding, and keep the other keys."""
+def _finish(
+    name: str, original: Variable, encoded: Variable, settings: Mapping[str, Any], cast: Cast
+) -> Variable:
+    """Convert packed values to the dtype in the encoding, and merge the attributes."""
     dtype = find_dtype(original.encoding)
-    is_scaled = any(original.encoding.get(key) is not None for key in _SCALES)
-    attrs = dict(encoded.attrs)
-    kept = {key: v for key, v in original.encoding.items() if key not in _USED}
-    if original.dtype.kind == "b":
-        kept.pop("dtype", None)
+    is_scaled = any(key in settings for key in _SCALES)
     is_computed = encoded.dtype.kind in ("fi" if original.dtype.kind in _TIMES else "f")
     if dtype is not None and is_computed and (dtype.kind in "iu" or is_scaled):
-        if dtype != encoded.dtype:
-            encoded = cast(name, encoded, dtype, is_scaled)
-        if dtype.kind in "iu" and not is_scaled:
-            attrs |= {
-                key: dtype.type(attrs[key])
-                for key in _FILL_VALUES & attrs.keys()
-                if _is_storable(attrs[key], dtype)
-            }
-    has_sign = _changes_sign(original.encoding)
-    if has_sign:
-        kept["dtype"] = dtype
-    for key in _FILL_VALUES & attrs.keys():
-        value: Any = original.encoding.get(key)
-        if value is None:
-            continue
-        is_kept = not has_sign and (key == "missing_value" or not _is_storable(value, dtype))
-        if np.size(value) > 1 or is_kept:
-            attrs[key] = value
-    coordinates = original.encoding.get("coordinates")
-    if isinstance(coordinates, str):
-        attrs.setdefault("coordinates", coordinates)
-    attrs = {k: original.attrs.get(k, v) for k, v in attrs.items()}
-    encoded.attrs = original.attrs | {k: v for k, v in attrs.items() if k not in original.attrs}
-    encoded.encoding = kept
+        encoded = cast(name, encoded, dtype, is_scaled)
+    attrs = {key: value for key, value in encoded.attrs.items() if key != "_FillValue"}
+    attrs |= {key: settings[key] for key in _FILL_VALUES if key in settings}
+    if clash := (attrs.keys() & original.attrs.keys()) - {"bounds"}:
+        raise ValueError(
+            f"{name!r} has the attribute {min(clash)!r}, which its encoding defines, too; "
+            "remove one of them"
+        )
+    named = {key: settings[key] for key in ("coordinates",) if key in settings}
+    encoded.attrs = original.attrs | attrs | {**named, **original.attrs}
+    encoded.encoding = {k: v for k, v in original.encoding.items() if k not in _USED}
+    if original.dtype.kind == "b":
+        encoded.encoding.pop("dtype", None)
+    elif dtype is not None and _changes_sign(original.encoding):
+        encoded.encoding["dtype"] = dtype
     return encoded
