@@ -13,9 +13,8 @@ from xr_tensorfmt.core.file_format import Container, OpenOptions
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import groups
-from xr_tensorfmt.datasets.building import build_dataset
+from xr_tensorfmt.datasets.building import Keywords, build_dataset, check_keywords, find_dropped
 from xr_tensorfmt.datasets.lazy_array import add_versions_to_names
-from xr_tensorfmt.datasets.options import Keywords, check_keywords, find_dropped
 from xr_tensorfmt.errors import TensorFormatWarning, build_keyword_error, find_stack_level, redact
 from xr_tensorfmt.formats import recognition
 from xr_tensorfmt.formats.recognition import find_open_options, read_container

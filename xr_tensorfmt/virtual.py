@@ -23,7 +23,7 @@ from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import groups
-from xr_tensorfmt.datasets.options import Keywords, check_keywords, find_dropped, parse_size
+from xr_tensorfmt.datasets.building import Keywords, check_keywords, find_dropped, parse_size
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.opening import parse_file
 from xr_tensorfmt.sources import is_url

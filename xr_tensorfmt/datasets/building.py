@@ -1,8 +1,9 @@
-"""Build lazy Datasets from parsed headers."""
+"""Check the keywords of the engine, and build lazy Datasets from parsed headers."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from numbers import Integral
 from typing import Any
 
 from xarray import Coordinates, Dataset, Variable
@@ -11,15 +12,70 @@ from xr_tensorfmt.core.extents import MAX_CHUNKS, count_chunks
 from xr_tensorfmt.core.file_format import Container, Tensor
 from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.source import Source, check_timeout
 from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray, select_all
-from xr_tensorfmt.datasets.options import Keywords, find_dropped, limit_chunks
+
+Keywords = Mapping[str, Any]
+"""Keywords of `TensorFormatBackend.open_dataset`, which states all of them and the defaults."""
+
+_TYPES: Mapping[str, tuple[Any, str]] = {
+    "drop_variables": (Iterable | None, "a name or a list of names"),
+    "group": (str | None, "a str such as 'layers.0'"),
+    "storage_options": (Mapping | None, "a mapping such as {'anon': True}"),
+    "verify_unchanged": (bool, "True or False"),
+}
+
+
+def check_keywords(keywords: Keywords) -> None:
+    """Raise an error if a value has the wrong type."""
+    for name in _TYPES.keys() & keywords.keys():
+        (expected, description), value = _TYPES[name], keywords[name]
+        if not isinstance(value, expected) or isinstance(value, bytes):
+            # Options of a store may be secrets.
+            raise TypeError(f"{name}= must be {description}, not a {type(value).__name__}")
+    check_separator(keywords["separator"])
+    check_timeout(keywords.get("timeout"))
+
+
+def check_separator(separator: Any) -> None:
+    """Raise TypeError if names cannot be divided by a separator."""
+    if not isinstance(separator, str) or not separator:
+        raise TypeError(f"separator={separator!r} must be a non-empty str such as '.'")
+
+
+def find_dropped(keywords: Keywords) -> frozenset[str]:
+    """Return the names of variables to drop."""
+    names = keywords["drop_variables"]
+    return frozenset([names] if isinstance(names, str) else names or ())
+
+
+def parse_size(keyword: str, value: int | str) -> int:
+    """Return the value of a keyword for a number of bytes."""
+    from dask.utils import parse_bytes  # noqa: PLC0415  # only to open a file
+
+    if isinstance(value, bool) or not isinstance(value, Integral | str):
+        raise TypeError(f"{keyword}={value!r} must be an int or a str such as '32MiB'")
+    try:
+        size = int(parse_bytes(value)) if isinstance(value, str) else int(value)
+    except (ValueError, OverflowError):
+        size = 0
+    if size < 1:
+        raise ValueError(f"{keyword}={value!r} must be a positive number of bytes such as '32MiB'")
+    return size
+
+
+def _limit_chunk_bytes(keywords: Keywords) -> int:
+    """Return the size of chunks in bytes, limited by dask's ``array.chunk-size``."""
+    from dask import config  # noqa: PLC0415  # only to open a file
+
+    limit = parse_size("array.chunk-size", config.get("array.chunk-size", 128 << 20))
+    return min(parse_size("chunk_bytes", keywords["chunk_bytes"]), limit)
 
 
 def build_dataset(container: Container, source: Source, keywords: Keywords) -> Dataset:
     """Build a Dataset of lazy, decoded variables."""
-    target, dropped = limit_chunks(keywords["chunk_bytes"]), find_dropped(keywords)
+    target, dropped = _limit_chunk_bytes(keywords), find_dropped(keywords)
     tensors = {
         tensor.name: tensor
         for tensor in (*container.tensors, *container.coordinates)

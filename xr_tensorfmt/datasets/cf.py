@@ -16,7 +16,6 @@ from xarray import Variable, conventions
 
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, get_lazy_data
-from xr_tensorfmt.datasets.options import Keywords
 from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, find_stack_level, shorten
 
 _SCALES = ("scale_factor", "add_offset")
@@ -85,14 +84,15 @@ _DECODERS = (
     *("decode_coords", "use_cftime", "decode_timedelta"),
 )
 _KEYWORDS = dict.fromkeys(PACKING, "mask_and_scale")
-_KEYWORDS |= {"calendar": "decode_times", "coordinates": "decode_coords"}
+_KEYWORDS |= dict.fromkeys({"coordinates", *RELATED}, "decode_coords")
+_KEYWORDS["calendar"] = "decode_times"
 
 
 def decode(
     path: str,
     variables: Mapping[str, Variable],
     attrs: Mapping[str, Any],
-    keywords: Keywords,
+    keywords: Mapping[str, Any],
 ) -> tuple[dict[str, Variable], dict[str, Any], set[Any]]:
     """Decode variables as the user requests. Also return attributes and names of coordinates."""
     prepared = {name: _prepare_decoding(variable) for name, variable in variables.items()}
@@ -148,14 +148,14 @@ def _warn_of_unused(
     path: str,
     variables: Mapping[str, Variable],
     prepared: Mapping[str, Variable],
-    keywords: Keywords,
+    keywords: Mapping[str, Any],
 ) -> None:
     """Warn once of CF attributes that would be decoded if they had another type."""
     unused = [
         f"{attribute}={shorten(repr(variable.attrs[attribute]))} of {name!r}"
         for name, variable in variables.items()
         for attribute in _KEYWORDS.keys() & (variable.attrs.keys() - prepared[name].attrs.keys())
-        if _is_on(keywords[_KEYWORDS[attribute]], name)
+        if _is_requested(attribute, keywords[_KEYWORDS[attribute]], name)
     ]
     if unused:
         more = f", and {len(unused) - 3} others" if len(unused) > 3 else ""
@@ -167,7 +167,10 @@ def _warn_of_unused(
         )
 
 
-def _is_on(keyword: Any, name: str) -> bool:
+def _is_requested(attribute: str, keyword: Any, name: str) -> bool:
+    """Return whether the keyword of an attribute, or its entry for a variable, is on."""
+    if attribute in RELATED:
+        return bool(keyword == "all")
     return bool(keyword.get(name, True) if isinstance(keyword, Mapping) else keyword)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import prod
@@ -51,25 +52,29 @@ class ChunkRead:
     @property
     def request_count(self) -> int:
         """Number of requests, or of memory maps of a local file."""
-        return self._totals.requests
+        return self._counts["requests"]
 
     @property
     def fetched_bytes(self) -> int:
         """Bytes that the requests transfer."""
-        return self._totals.fetched
+        return self._counts["fetched"]
 
     @property
     def needed_bytes(self) -> int:
         """Bytes of the values in the file."""
-        return self._totals.needed
+        return self._counts["needed"]
 
     @cached_property
-    def _totals(self) -> _Totals:
+    def _counts(self) -> Counter[str]:
         """Sums over all fetches, which are not kept."""
-        totals = _Totals()
+        counts: Counter[str] = Counter()
         for fetch in self.plan.iterate_fetches():
-            totals.add(fetch)
-        return totals
+            requests, fetched = fetch.source.explain_read(fetch.extents)
+            needed = fetch.count_needed_bytes()
+            counts.update(
+                ranges=len(fetch.extents), requests=len(requests), needed=needed, fetched=fetched
+            )
+        return counts
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as values that JSON supports."""
@@ -85,41 +90,21 @@ class ChunkRead:
 
     def describe(self) -> dict[str, str]:
         """Return the cells of a table."""
-        totals = self._totals
-        bounds = totals.bounds.values()
+        bounds: dict[str, list[int]] = {}
+        for fetch in self.plan.iterate_fetches():
+            bounds.setdefault(fetch.source.name, []).extend(fetch.extents.bounds)
+        spans = (f"{min(offsets)} to {max(offsets)}" for offsets in bounds.values())
         return {
-            "file": ", ".join(name.rpartition("/")[2] for name in totals.bounds) or "-",
+            "file": ", ".join(name.rpartition("/")[2] for name in bounds) or "-",
             "variable": self.variable,
             "chunk": ", ".join(map(str, self.chunk)) or "-",
             "values": f"{prod(self.shape):,}",
-            "ranges": f"{totals.ranges:,}",
+            "ranges": f"{self._counts['ranges']:,}",
             "requests": f"{self.request_count:,}",
             "needed": format_size(self.needed_bytes),
             "fetched": format_size(self.fetched_bytes),
-            "bytes": "; ".join(f"{start} to {stop}" for start, stop in bounds) or "-",
+            "bytes": "; ".join(spans) or "-",
         }
-
-
-@dataclass
-class _Totals:
-    """Sums over the fetches of a plan, and the first and last byte of each file."""
-
-    ranges: int = 0
-    requests: int = 0
-    needed: int = 0
-    fetched: int = 0
-    bounds: dict[str, tuple[int, int]] = field(default_factory=dict)
-
-    def add(self, fetch: Plan) -> None:
-        """Add the numbers of a fetch."""
-        self.ranges += len(fetch.extents)
-        self.needed += fetch.count_needed_bytes()
-        requests, nbytes = fetch.source.explain_read(fetch.extents)
-        self.requests += len(requests)
-        self.fetched += nbytes
-        name, (start, stop) = fetch.source.name, fetch.extents.bounds
-        first, last = self.bounds.get(name, (start, stop))
-        self.bounds[name] = min(first, start), max(last, stop)
 
 
 def _list_ranges(extents: Iterable[tuple[str, Extents]]) -> list[tuple[str, int, int]]:
@@ -136,17 +121,17 @@ class Explanation:
 
     reads: tuple[ChunkRead, ...]
 
-    @cached_property
+    @property
     def requests(self) -> int:
         """Number of requests, or of memory maps of a local file."""
         return sum(read.request_count for read in self.reads)
 
-    @cached_property
+    @property
     def needed_bytes(self) -> int:
         """Bytes of the values in the file."""
         return sum(read.needed_bytes for read in self.reads)
 
-    @cached_property
+    @property
     def fetched_bytes(self) -> int:
         """Bytes that the requests transfer."""
         return sum(read.fetched_bytes for read in self.reads)
@@ -158,13 +143,9 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return totals, and the fields of every read, as values that JSON supports."""
-        return {
-            "requests": self.requests,
-            "needed_bytes": self.needed_bytes,
-            "fetched_bytes": self.fetched_bytes,
-            "amplification": self.amplification,
-            "reads": [read.to_dict() for read in self.reads],
-        }
+        totals = ("requests", "needed_bytes", "fetched_bytes", "amplification")
+        reads = [read.to_dict() for read in self.reads]
+        return {**{name: getattr(self, name) for name in totals}, "reads": reads}
 
     def __repr__(self) -> str:
         """Return the totals, and the properties of a read or a table of up to 20 reads."""
@@ -173,38 +154,21 @@ class Explanation:
         requests = "request fetches" if self.requests == 1 else "requests fetch"
         sizes = f"{format_size(self.fetched_bytes)} for {format_size(self.needed_bytes)}"
         totals = f"{self.requests:,} {requests} {sizes} ({self.amplification:.2f} x)"
-        lines = self._format_table() if len(self.reads) > 1 else self._format_read()
-        return "\n".join([totals, *lines])
-
-    def _format_read(self) -> list[str]:
-        """Return a line per property of the only read, except those in the totals."""
-        columns = self._get_columns()
-        names = [name for name in columns if name not in ("requests", "needed", "fetched")]
-        width = max(map(len, names)) + 2
-        return [f"{name}:".ljust(width) + columns[name][0] for name in names]
-
-    def _format_table(self) -> list[str]:
-        """Return a heading and a line per read."""
-        columns = [(name, *cells) for name, cells in self._get_columns().items()]
-        widths = [max(map(len, column)) for column in columns]
-        rows = zip(*columns, strict=True)
-        lines = ["  ".join(map(str.rjust, row, widths)).rstrip() for row in rows]
-        more = len(self.reads) - _MAX_LINES
-        return [*lines, f"... and {more:,} more"] if more > 0 else lines
-
-    def _get_columns(self) -> dict[str, tuple[str, ...]]:
-        """Return the cells of each column, without columns that add no information."""
         rows = [read.describe() for read in self.reads[:_MAX_LINES]]
-        columns = {name: tuple(row[name] for row in rows) for name in rows[0]}
-        if len({row["file"] for row in rows}) <= 1 and not any("," in x for x in columns["file"]):
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        if len({*columns["file"]}) == 1 and "," not in columns["file"][0]:
             del columns["file"]
-        if set(columns["chunk"]) == {"-"}:
-            del columns["chunk"]
-        if set(columns["ranges"]) == {"1"}:
-            del columns["ranges"]
-        if columns["fetched"] == columns["needed"]:
-            del columns["fetched"]
-        return columns
+        for name, repeated in (("chunk", {"-"}), ("ranges", {"1"}), ("fetched", columns["needed"])):
+            if {*columns[name]} == repeated or columns[name] == repeated:
+                del columns[name]
+        if len(rows) == 1:  # without the numbers in the totals
+            names = [name for name in columns if name not in ("requests", "needed", "fetched")]
+            return "\n".join([totals, *(f"{name + ':':<10}{columns[name][0]}" for name in names)])
+        table = [(name, *cells) for name, cells in columns.items()]
+        widths = [max(map(len, column)) for column in table]
+        lines = ["  ".join(map(str.rjust, row, widths)) for row in zip(*table, strict=True)]
+        more = len(self.reads) - _MAX_LINES
+        return "\n".join([totals, *lines, *([f"... and {more:,} more"] if more > 0 else [])])
 
 
 def explain(data: Dataset | DataArray | DataTree) -> Explanation:

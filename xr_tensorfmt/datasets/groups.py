@@ -22,7 +22,7 @@ from xarray import Coordinates, Dataset, DataTree, Variable
 
 from xr_tensorfmt.core.file_format import Container, Tensor
 from xr_tensorfmt.core.layout import InMemory
-from xr_tensorfmt.datasets.building import get_file_dims
+from xr_tensorfmt.datasets.building import check_separator, get_file_dims
 from xr_tensorfmt.errors import did_you_mean, shorten
 
 EMPTY_PART = "%"
@@ -255,8 +255,7 @@ def flatten_tree(
     """Convert a tree to a Dataset. Raise ValueError if the file would open as another tree."""
     if isinstance(tree, Dataset):
         return tree
-    if not isinstance(separator, str) or not separator:
-        raise TypeError(f"separator={separator!r} must be a non-empty str such as '.'")
+    check_separator(separator)
     for node in tree.subtree:
         if node is not tree and node.attrs and "attrs" not in drop:
             raise ValueError(

@@ -11,7 +11,7 @@ from typing import Any
 
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, check_header_size, encode_metadata
 from xr_tensorfmt.core.file_format import EMBEDDED_KEY
-from xr_tensorfmt.datasets.options import parse_size
+from xr_tensorfmt.datasets.building import parse_size
 from xr_tensorfmt.formats import keyed_writing as keyed
 from xr_tensorfmt.formats.safetensors import (
     DTYPES,
