@@ -55,7 +55,7 @@ _MODULES = {
     "errors": "Finding",
     "writing.checked_input": "CheckedInput",
     "writing.encoding": "Conversion",
-    "writing.file_plan": "FilePlan Piece PlannedVariable SiblingFile",
+    "writing.file_plan": "FilePlan Piece PlannedVariable",
 }
 # Modules of names that are imported at their first use. Writers need xarray and dask.
 _LAZY = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -156,13 +156,6 @@ def test_corrupt_magic_of_chunk_is_found(tmp_path: Path) -> None:
         path.write_bytes(full)
 
 
-def test_merged_chunks_of_another_rank_are_named(tmp_path: Path) -> None:
-    sums = da.ones((4, 4), chunks=2).map_blocks(lambda block: block.sum(), dtype="f8")
-    with pytest.raises(ValueError, match=r"shape \(\), but dask expected 2 dimensions"):
-        to_file(xr.DataArray(sums, dims=("a", "b"), name="tensor"), tmp_path / "a.tens")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("suffix", ["mag", "safetensors", "tens", "pycauset"])
 def test_coordinates_of_one_index_are_written(tmp_path: Path, suffix: str) -> None:
     """As `to_netcdf` does. Only the levels of a MultiIndex cannot be written."""

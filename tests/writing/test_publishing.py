@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +108,20 @@ def test_children_forked_while_a_thread_writes_keep_no_lock(tmp_path: Path) -> N
 def test_lock_is_released_although_a_child_inherits_it(tmp_path: Path) -> None:
     index = str(tmp_path / "index")
     with atomic_file.lock_set(index):
-        (descriptor,) = atomic_file._held
+        (path,) = tmp_path.glob(".*.lock.part")
+        inode = path.stat().st_ino
+        opened = (int(number) for number in os.listdir("/dev/fd"))
+        (descriptor,) = (number for number in opened if get_inode(number) == inode)
         copy = os.dup(descriptor)  # as in a child
     with atomic_file.lock_set(index):
-        assert atomic_file._held
+        assert list(tmp_path.glob(".*.lock.part"))
     os.close(copy)
+
+
+def get_inode(descriptor: int) -> int | None:
+    with suppress(OSError):
+        return os.fstat(descriptor).st_ino
+    return None
 
 
 def make_calculation() -> xr.Dataset:

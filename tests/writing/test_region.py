@@ -73,17 +73,13 @@ CONTENT = bytearray()  # a global, because dask copies its arguments
 
 
 class InMemory:
-    target = path = "in memory"
-
-    def check(self) -> None:
-        pass
-
-    def write(self, batches) -> None:
+    def write(self, batches) -> int:
         for extents, raw in batches:
             position = 0
             for offset, count in zip(extents.starts, extents.lengths, strict=True):
                 CONTENT[offset : offset + count] = raw[position : position + count].tobytes()
                 position += count
+        return 0
 
 
 @settings(max_examples=60)
@@ -185,12 +181,12 @@ SLICES = [slice(0, 4, 2), slice(None, None, -1), slice("a", "b")]
 
 @pytest.mark.parametrize("requested", SLICES, ids=map(str, SLICES))
 def test_region_requires_slices_of_step_1(path: Path, requested) -> None:
-    check_refused(patch(4, 6), path, {"x": requested}, "step 1, such as ds.indexes.*slice_ind")
+    check_refused(patch(4, 6), path, {"x": requested}, "a slice of positions with step 1")
 
 
 @pytest.mark.parametrize("requested", [1, "x", None])
 def test_region_requires_slices_or_lists(path: Path, requested) -> None:
-    check_refused(patch(4, 6), path, {"x": requested}, "pass a slice, a list of positions")
+    check_refused(patch(4, 6), path, {"x": requested}, "pass a slice .*, a list of positions")
 
 
 @pytest.mark.parametrize("requested", [[0, 0, 1, 2], [0, 1, 2, 4], [-5, 0, 1, 2], [-1, 0, 1, 3]])
@@ -403,7 +399,7 @@ def test_mapped_values_are_not_written_into_their_own_file(tmp_path: Path, hint:
         held = xr.open_dataset(path, engine="tensorfmt", io="mmap").load()
         own = partial(held.copy, deep=True)
     for data in (held, held.isel(x=slice(None, None, -1))):
-        with pytest.raises(ValueError, match=rf"'a' is mapped to .*{re.escape(hint)} first"):
+        with pytest.raises(ValueError, match=r"'a' reads from .*load\(\)\.copy\(deep=True\) first"):
             to_file(data, path, region={"x": slice(500)})
     to_file(own().isel(x=slice(None, None, -1)), path, region={"x": slice(500)})
     np.testing.assert_array_equal(load(path).a, values[::-1])
@@ -428,7 +424,7 @@ def test_maps_of_other_programs_are_not_written_into_their_own_file(
     array = array.chunk(dim_0=100) if kind == "dask" else array
     region = {"dim_0": slice(1024)}
     if kind == "memmap" and isinstance(order, slice):
-        with pytest.raises(ValueError, match=r"is mapped to .*copy"):
+        with pytest.raises(ValueError, match=r"reads from .*copy"):
             to_file(array, path, region=region)
         array = array.copy(deep=True)
     to_file(array, path, region=region)
@@ -444,7 +440,7 @@ def test_map_of_the_file_beside_lazy_values_of_another_raises(tmp_path: Path) ->
     held = xr.open_dataset(path, engine="tensorfmt", **chunks).persist()
     lazy = xr.open_dataset(other, engine="tensorfmt", **chunks)
     both = xr.concat([held.isel(x=slice(300)), lazy.isel(x=slice(100))], "x")
-    with pytest.raises(ValueError, match=r"'a' is mapped to .*load\(\) first"):
+    with pytest.raises(ValueError, match=r"'a' reads from .*load\(\)"):
         to_file(both, path, region={"x": slice(100, 500)})
     np.testing.assert_array_equal(load(path).a, values)
 
@@ -581,7 +577,7 @@ def test_decoded_values_are_encoded_as_in_the_file(tmp_path: Path, suffix: str, 
         assert path.read_bytes() == before
     if name == "time":  # numbers are not times
         with pytest.raises(
-            ValueError, match=r"'p' has units=.*, but no such attribute in the data"
+            ValueError, match=r"'p' has (units|calendar)=.*, but no such attribute in the data"
         ):
             to_file(raw.drop_attrs(), path, region=region)
     other = raw.assign(p=raw.p.assign_attrs({attribute: 7}))
@@ -639,7 +635,9 @@ def test_region_is_found_by_labels(path: Path) -> None:
     to_file(part * 2, path, region="auto")  # the other dimension has no labels
     expected.a[1:3] *= 2
     xr.testing.assert_identical(load(path), expected)
-    check_refused(part, path, dict.fromkeys("xy", "auto"), "the data have no coordinate 'y'; pass")
+    check_refused(
+        part, path, dict.fromkeys("xy", "auto"), "written data has no coordinate 'y'; pass"
+    )
     check_refused(part.isel(x=0), path, {"x": "auto"}, "select with a list, as in")
     wrong = part.assign_coords(x=[1.5, 9.0])
     check_refused(wrong, path, {"x": "auto"}, "the labels 9.0 of 'x' do not occur once")
@@ -653,13 +651,15 @@ def test_region_is_found_by_labels(path: Path) -> None:
     assert load(file).v.values.tolist() == [0, 1, 20, 30, 4]
 
 
-def test_a_unique_label_is_found_although_another_is_repeated(tmp_path: Path) -> None:
+def test_repeated_labels_are_not_found(tmp_path: Path) -> None:
     file, labels = tmp_path / "a.mag", ["a", "b", "a"]
     to_file(xr.Dataset({"v": ("d", [0, 0, 0])}, {"d": labels}), file)
-    to_file(xr.Dataset({"v": ("d", [1])}, {"d": ["b"]}), file, region={"d": "auto"})
-    assert load(file).v.values.tolist() == [0, 1, 0]
-    part = xr.Dataset({"v": ("d", [1])}, {"d": ["a"]})
-    check_refused(part, file, "auto", "the labels a of 'd' do not occur once")
+    for label in "ab":
+        part = xr.Dataset({"v": ("d", [1])}, {"d": [label]})
+        check_refused(part, file, "auto", f"labels {label} of 'd' do not occur once")
+    to_file(xr.Dataset({"v": ("d", [0, 0, 0])}, {"d": ["a", "b", "c"]}), file)
+    part = xr.Dataset({"v": ("d", [1, 2])}, {"d": ["b", "b"]})
+    check_refused(part, file, "auto", "expected different ones")
 
 
 @pytest.mark.parametrize("name", WRITABLE)

@@ -400,16 +400,14 @@ def test_read_only_store_raises(http: HttpStore) -> None:
         to_file(make_dataset(10), f"{http.url}/x.mag")
 
 
-@pytest.mark.parametrize("format", ["mag", None])
-def test_archives_are_not_written(tmp_path: Path, format: str | None) -> None:
+def test_archives_are_not_written(tmp_path: Path) -> None:
     url = f"zip://inside/x.mag::{tmp_path / 'x.zip'}"
-    with pytest.raises(ValueError, match=r"x\.zip: files cannot be written into an archive; write"):
-        to_file(make_dataset(10), url, format)
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("README", "text")
     content = (tmp_path / "x.zip").read_bytes()
-    with pytest.raises(OSError, match=r"its file system is read-only; write to a local"):
-        to_file(make_dataset(10), "x.mag", format, fs=ZipFileSystem(str(tmp_path / "x.zip")))
+    for path, fs in ((url, None), ("x.mag", ZipFileSystem(str(tmp_path / "x.zip")))):
+        with pytest.raises(OSError, match=r"its file system is read-only; write to a local"):
+            to_file(make_dataset(10), path, "mag", fs=fs)
     assert (tmp_path / "x.zip").read_bytes() == content
 
 
@@ -458,7 +456,7 @@ def test_too_little_local_space_raises_before_computing(
     usage = shutil._ntuple_diskusage(1 << 30, (1 << 30) - 1000, 1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: usage)
     memory.pipe_file("/bucket/x.mag", b"old")
-    words = r"1000 bytes are free.*in .*memory://bucket/x.mag.*'temporary-directory'.* enough spac"
+    words = r"1000 of 24004096 bytes are free.*in .*memory://bucket/x.mag.*'temporary-directory'.* enough spac"
     with (
         dask.config.set({"temporary-directory": str(tmp_path)}),
         pytest.raises(OSError, match=words) as caught,

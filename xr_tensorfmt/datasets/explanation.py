@@ -19,7 +19,7 @@ from xr_tensorfmt.core.extents import Extents, format_size
 from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.reading import Plan
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, get_lazy_data, plan_recorder
+from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, plan_recorder
 
 _MAX_LINES = 20
 
@@ -202,14 +202,6 @@ def _find_chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]
 
 def _drop(_: Any) -> Any:
     return np.empty(0)
-
-
-def find_sources(variable: Variable) -> Iterator[Source]:
-    """Yield the files of this engine that computing a variable would read."""
-    is_dask = isinstance(get_lazy_data(variable), dask.array.Array)
-    values = find_values(variable.data) if is_dask else [variable]
-    lazies = filter(None, map(find_lazy_tensor, values))
-    return (lazy.array.source for lazy in lazies)
 
 
 # Names that dask and xarray give to arrays that were opened, selected, transposed or chunked.

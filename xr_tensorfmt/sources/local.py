@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from errno import ENOENT
 from io import BytesIO, FileIO
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 from uuid import uuid4
 from weakref import WeakSet
 
@@ -88,10 +88,17 @@ def _build_window(descriptor: int, origin: int, length: int) -> _Window | None:
 
 
 def find_mapped_file(values: object) -> str | None:
-    """Return the path of the file whose memory map holds an array, or None."""
-    while isinstance(values, np.ndarray | memoryview):
-        values = values.obj if isinstance(values, memoryview) else values.base
-    return values.path if isinstance(values, _Window) else None
+    """Return the file whose map holds an array, "" if it is unknown, or None without a map."""
+    base: Any = values
+    while isinstance(base, np.ndarray | memoryview):
+        if isinstance(base, np.memmap) and isinstance(base.filename, str | os.PathLike):
+            return os.fspath(base.filename)
+        base = base.obj if isinstance(base, memoryview) else base.base
+    if isinstance(base, _Window):
+        return base.path
+    # Arrays of other libraries may be maps.
+    is_memory = base is None or isinstance(base, bytes | bytearray)
+    return None if is_memory or not isinstance(values, np.ndarray) else ""
 
 
 @dataclass(frozen=True)

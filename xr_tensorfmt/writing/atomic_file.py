@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from errno import (
-    EACCES,
-    EEXIST,
-    EINVAL,
-    ENOSPC,
-    ENOSYS,
-    ENOTSUP,
-    EOPNOTSUPP,
-    EPERM,
-    EROFS,
-    ETIMEDOUT,
-)
-from functools import partial
 from secrets import token_hex
 from time import monotonic, sleep
 from typing import Self, TypeVar
 
 from xr_tensorfmt.core.layout import EncodedBatch
-from xr_tensorfmt.core.locks import call_in_children
 from xr_tensorfmt.writing.file_plan import Piece
 
 try:
@@ -38,12 +25,10 @@ Result = TypeVar("Result")
 
 UNCHANGED = "the target is unchanged"
 REPLACED = "but the new file is in place"
-UNKNOWN = "it is unknown whether the new file is in place"
 
-_CREATE = os.O_RDWR | os.O_CREAT
 _MAX_NAME_BYTES = 255
 # Windows reports EINVAL if a file system has no hard links, such as exFAT.
-_NO_HARD_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP, EINVAL)
+_NO_HARD_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 def build_exists_error(path: str) -> FileExistsError:
@@ -62,33 +47,19 @@ def open_descriptor(path: str, flags: int = os.O_RDWR, mode: int = 0) -> Iterato
         os.close(descriptor)
 
 
-_WRITE_BITS = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
-
-
-def _read_mode(path: str) -> int:
-    """Return type and mode of a file, those of a writable file if there is none."""
-    # One call, because another writer may move the file aside between two.
-    try:
-        return os.stat(path).st_mode
-    except OSError:
-        return stat.S_IFREG | _WRITE_BITS
-
-
 def check_writable(path: str) -> None:
     """Raise OSError if a file is write-protected, even if its directory allows replacing it."""
-    mode = _read_mode(path)
-    # Root may write to any file, but the mode shows the intention of the owner.
-    is_protected = not mode & _WRITE_BITS
-    try:
-        os.close(os.open(path, os.O_WRONLY))
-    except OSError as error:  # others mean: there is none, or it is a directory
-        is_protected |= error.errno in (EACCES, EPERM, EROFS)
-    if is_protected:
-        reason = (
-            f"the file (mode {stat.S_IMODE(mode):04o}) or its file system is write-protected; "
-            "make it writable, or write to another path"
-        )
-        raise PermissionError(EACCES, reason, path)
+    with suppress(FileNotFoundError):  # another writer may move the file aside
+        # Root may write to any file, but the mode shows the intention of the owner.
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        is_writable = bool(mode & 0o222)
+        try:
+            os.close(os.open(path, os.O_WRONLY))
+        except OSError as error:
+            is_writable &= error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS)
+        if not is_writable:
+            reason = f"the file (mode {mode:04o}) or its file system is write-protected"
+            raise PermissionError(errno.EACCES, f"{reason}; write to another path", path)
 
 
 def write_batches(descriptor: int, batches: Iterator[EncodedBatch]) -> None:
@@ -135,23 +106,6 @@ def identify(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def link_or_rename(path: str, target: str) -> None:
-    """Rename a file; raise FileExistsError if there is a target, without links as best effort."""
-    try:
-        os.link(path, target)
-    except OSError as error:
-        if error.errno not in (EEXIST, *_NO_HARD_LINKS):
-            raise
-        # NFS may repeat a request whose reply is lost, and report that the link exists.
-        if (existing := identify(target)) is not None:
-            if existing != identify(path):
-                raise build_exists_error(target) from None
-        else:  # without hard links, another program could create the target meanwhile
-            os.rename(path, target)
-            return
-    remove(path)
-
-
 def remove(path: str) -> bool:
     """Remove a file. Return False if it does not exist, or cannot be removed."""
     with suppress(OSError):
@@ -160,12 +114,12 @@ def remove(path: str) -> bool:
     return False
 
 
-def attempt(call: Callable[[], Result]) -> Result | None:
-    """Return the result of a call after a failure, or None if it fails twice, such as by Ctrl-C."""
+def attempt(call: Callable[[], Result]) -> tuple[Result, ...]:
+    """Return the result of a call after a failure, or () if it fails twice, such as by Ctrl-C."""
     for _ in range(2):
         with suppress(BaseException):
-            return call()
-    return None
+            return (call(),)
+    return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,29 +146,23 @@ class AtomicFile:
     def create(self) -> None:
         """Create the unfinished file; raise OSError if the disk has too little free space."""
         mode = 0o600 if self.base or os.path.exists(self.target) else 0o666
-        try:
-            with self.explain_errors(), open_descriptor(self.path, _CREATE, mode) as descriptor:
-                if os.fstat(descriptor).st_size != self.size:
-                    self._check_free_space()
-                    os.ftruncate(descriptor, self.size)
-        except BaseException:  # Ctrl-C, too
-            if not self.is_planned:  # other tasks may have written to the file
-                self.discard()
-            raise
-
-    def _check_free_space(self) -> None:
-        usage = shutil.disk_usage(os.path.dirname(self.path))
-        if usage.total and usage.free < self.size:
-            raise OSError(ENOSPC, f"{os.strerror(ENOSPC)} ({usage.free} bytes are free)")
+        flags = os.O_RDWR | os.O_CREAT
+        with self.explain_errors(), open_descriptor(self.path, flags, mode) as descriptor:
+            if os.fstat(descriptor).st_size == self.size:
+                return
+            usage = shutil.disk_usage(os.path.dirname(self.path))
+            if usage.total and usage.free < self.size:
+                reason = f"{os.strerror(errno.ENOSPC)} ({usage.free} of {self.size} bytes are free)"
+                raise OSError(errno.ENOSPC, reason)
+            os.ftruncate(descriptor, self.size)
 
     @contextmanager
     def _open(self) -> Iterator[int]:
         """Open the unfinished file, and create a planned one unless another task has done so."""
-        with self.explain_errors():
-            if self.is_planned and not os.path.exists(self.path):
-                self.create()
-            with open_descriptor(self.path) as descriptor:
-                yield descriptor
+        if self.is_planned and not os.path.exists(self.path):
+            self.create()
+        with self.explain_errors(), open_descriptor(self.path) as descriptor:
+            yield descriptor
 
     def write(self, batches: Iterator[EncodedBatch]) -> int:
         """Write bytes at their offsets, in any process. Return the inode of the file."""
@@ -243,29 +191,41 @@ class AtomicFile:
         os.chmod(self.path, mode)
 
     def move(self) -> None:
-        """Rename the complete file to the target itself, not to the target of a link."""
+        """Rename the file to the target itself, which can be a link; raise if it must not."""
         if self.overwrite:
             os.replace(self.path, self.target)
-        else:
-            link_or_rename(self.path, self.target)
+            return
+        try:
+            os.link(self.path, self.target)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, *_NO_HARD_LINKS):
+                raise
+            # NFS may repeat a request whose reply is lost, and report that the link exists.
+            existing = identify(self.target)
+            if existing is None:  # without links, another program could create it meanwhile
+                os.rename(self.path, self.target)
+                return
+            if existing != identify(self.path):
+                raise build_exists_error(self.target) from None
+        remove(self.path)
 
     def publish(self) -> None:
         """Let the complete file appear, and flush its name to the disk (best effort)."""
+        new = None
         try:
             new = identify(self.path)
             self.move()
         except BaseException as error:
             is_new = attempt(lambda: new is not None and identify(self.target) == new)
-            self.fail(error, UNKNOWN if is_new is None else REPLACED if is_new else UNCHANGED)
+            unknown = "it is unknown whether the new file is in place"
+            self.fail(error, (REPLACED if is_new[0] else UNCHANGED) if is_new else unknown)
             raise
         self.flush_names()
 
     def flush_names(self) -> None:
         """Flush the names in the directory to the disk."""
-        with (
-            suppress(OSError),
-            open_descriptor(os.path.dirname(self.target), os.O_RDONLY) as folder,
-        ):
+        directory = os.path.dirname(self.target)
+        with suppress(OSError), open_descriptor(directory, os.O_RDONLY) as folder:
             os.fsync(folder)
 
     def discard(self) -> bool:
@@ -274,32 +234,26 @@ class AtomicFile:
 
     @contextmanager
     def explain_errors(self) -> Iterator[None]:
-        """Raise an OSError of the same type with the target and a hint."""
+        """Raise an OSError of the same type with the target."""
         try:
             yield
         except OSError as error:
-            explained = self.explain(error, UNCHANGED)
-            if explained is error:
-                raise
-            raise explained from error
+            self.fail(error, UNCHANGED)
+            raise
 
     def fail(self, error: BaseException, outcome: str) -> None:
         """Raise an OSError with what is in place, or add this as a note to another error."""
         if isinstance(error, OSError) and (explained := self.explain(error, outcome)) is not error:
             raise explained from error
-        said = "the write failed" if outcome == REPLACED else f"{self.target} was not written"
-        error.add_note(f"{said}; {outcome}.")
+        error.add_note(f"{self.target} was to be written; {outcome}.")
 
     def explain(self, error: OSError, outcome: str) -> OSError:
         """Return the error with the target, and what has become of it."""
         if error.errno is None:
             return error
-        size = f"its {self.size} bytes" if self.size else "it"
-        reason = f"{error.strerror}, while writing {size}"
-        if isinstance(error, FileNotFoundError):
-            hint = "write to a directory that all workers share"
-            reason = f"this process cannot find the unfinished file {error.filename}; {hint}"
-        return OSError(error.errno, f"{reason}; {outcome}", self.target)
+        return OSError(
+            error.errno, f"{error.strerror}, while writing {self.path}; {outcome}", self.target
+        )
 
 
 def build_atomic_file(path: str, size: int, *, overwrite: bool) -> AtomicFile:
@@ -308,14 +262,15 @@ def build_atomic_file(path: str, size: int, *, overwrite: bool) -> AtomicFile:
     directory = os.path.dirname(target)
     if not os.path.isdir(directory):
         raise FileNotFoundError(f"{path}: there is no directory {directory}; create it first")
-    mode = _read_mode(target)
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(f"{path} is a directory, expected a file; choose another name")
-    if not stat.S_ISREG(mode):
-        raise OSError(EINVAL, "it is not a regular file, so it cannot be replaced", path)
     if not overwrite and os.path.lexists(target):
         raise build_exists_error(target)
-    check_writable(target)
+    with suppress(FileNotFoundError):
+        mode = os.stat(target).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(f"{path} is a directory, expected a file; choose another name")
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is not a regular file, so it cannot be replaced", path)
+        check_writable(target)
     file = AtomicFile(target=target, size=size, overwrite=overwrite)
     return file.renew(is_planned=False)
 
@@ -323,75 +278,56 @@ def build_atomic_file(path: str, size: int, *, overwrite: bool) -> AtomicFile:
 MAX_LOCK_WAIT = 20.0
 """Seconds to wait for another writer of the same set, which only publishes it."""
 
-_REPLACED = "but all of its files are replaced"
-
-_held: set[int] = set()
-
-
-def _close_inherited() -> None:
-    """Close the locks of the threads that a forked process lacks."""
-    for descriptor in list(_held):
-        with suppress(OSError):
-            os.close(descriptor)
-    _held.clear()
-
-
-call_in_children(_close_inherited)
-
 
 @contextmanager
 def lock_set(index: str) -> Iterator[None]:
     """Let other writers of a set wait, by a file that only this user can open or lock."""
-    path = get_temporary_path(index, ".lock.part")
-    descriptor = None if fcntl is None else _acquire(path, index)
+    path, deadline = get_temporary_path(index, ".lock.part"), monotonic() + MAX_LOCK_WAIT
     with ExitStack() as stack:  # Ctrl-C must not leave out a step
-        if descriptor is not None:
-            stack.callback(_close, descriptor)
-            stack.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)  # a child may keep it open
-            stack.callback(remove, path)
+        while fcntl is not None and not _try_lock(path, stack):
+            if monotonic() > deadline:
+                reason = (
+                    f"another process has held {path} for {MAX_LOCK_WAIT:.0f} s, to replace the "
+                    f"same files; continue or end that process; {UNCHANGED}"
+                )
+                raise TimeoutError(errno.ETIMEDOUT, reason, index)
+            sleep(0.005)
         yield
 
 
+def _try_lock(path: str, stack: ExitStack) -> bool:
+    """Lock a file until the stack is closed; return False if another writer holds the lock.
+
+    Return True without a lock if the system cannot lock the file, or it is of another user.
+    """
+    with ExitStack() as steps:
+        try:
+            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+            descriptor = os.open(path, flags, 0o600)
+        except OSError:
+            return True
+        steps.callback(_close, descriptor)
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid():
+            return True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            steps.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)  # a child may keep it open
+            if identify(path) != (status.st_dev, status.st_ino):  # removed meanwhile
+                return False
+        except BlockingIOError:
+            return False
+        except OSError:
+            remove(path)
+            return True
+        steps.callback(remove, path)
+        stack.enter_context(steps.pop_all())
+        return True
+
+
 def _close(descriptor: int) -> None:
-    _held.discard(descriptor)
     with suppress(OSError):
         os.close(descriptor)
-
-
-def _acquire(path: str, index: str) -> int | None:
-    """Return the locked descriptor, or None if the system cannot lock it or it is of another user.
-
-    Raise TimeoutError if another process holds the lock for too long.
-    """
-    deadline = monotonic() + MAX_LOCK_WAIT
-    while monotonic() < deadline:
-        descriptor, is_own = None, False
-        try:
-            # Windows has the one, other systems have the other.
-            flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
-            status = os.fstat(descriptor)
-            is_own = status.st_uid == os.geteuid()
-            if not is_own:  # another user never blocks this one
-                return None
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if identify(path) == (status.st_dev, status.st_ino):  # not removed meanwhile
-                _held.add(descriptor)
-                return descriptor
-        except BlockingIOError:
-            sleep(0.005)
-        except OSError:  # the system cannot lock files
-            if is_own:
-                remove(path)
-            return None
-        finally:
-            if descriptor is not None and descriptor not in _held:
-                _close(descriptor)
-    reason = (
-        f"another process has held {path} for {MAX_LOCK_WAIT:.0f} s, to replace the same files; "
-        f"continue or end that process; {UNCHANGED}"
-    )
-    raise TimeoutError(ETIMEDOUT, reason, index)
 
 
 class Replacement:
@@ -428,11 +364,10 @@ class Replacement:
 
     def restore(self) -> None:
         """Restore the previous file if there was one, or remove the new one."""
-        if not self.is_prepared or identify(self.file.target) == self._previous:
-            return
-        self.withdraw()
-        if self._previous is not None:
-            os.replace(self.kept, self.file.target)
+        if self.is_prepared and identify(self.file.target) != self._previous:
+            self.withdraw()
+            if self._previous is not None:
+                os.replace(self.kept, self.file.target)
 
     def forget(self) -> None:
         """Remove the previous file."""
@@ -442,44 +377,35 @@ class Replacement:
 def publish_set(index: Replacement, siblings: Sequence[Replacement]) -> None:
     """Replace the files of a set. If one fails, restore the others, and say what is in place."""
     try:
-        for replacement in (index, *siblings):
-            replacement.prepare()
-        for replacement in (*siblings, index):
-            replacement.install()
+        for part in (index, *siblings):
+            part.prepare()
+        for part in (*siblings, index):
+            part.install()
     except BaseException as error:
         index.file.fail(error, _settle(index, siblings))
         raise
-    with ExitStack() as stack:  # Ctrl-C must not leave previous files
-        for replacement in (index, *siblings):
-            stack.callback(replacement.forget)
+    _forget(index, *siblings)
 
 
 def _settle(index: Replacement, siblings: Sequence[Replacement]) -> str:
     """Restore the previous files, the index last, or leave all new ones. Return the outcome."""
     parts = (index, *siblings)
-    if index.file.overwrite and attempt(lambda: all(part.is_installed() for part in parts)):
-        with ExitStack() as stack:
-            for part in parts:
-                stack.callback(attempt, part.forget)
-        return _REPLACED
-    is_without_index = attempt(partial(_succeed, index.withdraw))
-    failed = [part for part in siblings if not attempt(partial(_succeed, part.restore))]
-    if is_without_index and not failed:
-        if attempt(partial(_succeed, index.restore)):
-            return UNCHANGED
-        failed = [index]
+    is_new = attempt(lambda: all(part.is_installed() for part in parts)) == (True,)
+    if is_new and index.file.overwrite:
+        attempt(lambda: _forget(*parts))
+        return REPLACED
+    steps = [(index, index.withdraw), *((part, part.restore) for part in siblings)]
+    failed = [part for part, step in steps if not attempt(step)]
+    if not failed and attempt(index.restore):
+        return UNCHANGED
     names = ", ".join(
         f"{part.file.target} (before in {part.kept})" if part.kept else part.file.target
         for part in failed or [index]
     )
-    if not index.file.overwrite:
-        return f"these files may remain, so remove them: {names}"
-    return (
-        "some of its files were replaced, so it cannot be read until it is written again; not "
-        f"restored: {names}"
-    )
+    return f"write it again with mode='w', because these files are not restored: {names}"
 
 
-def _succeed(step: Callable[[], None]) -> bool:
-    step()
-    return True
+def _forget(*parts: Replacement) -> None:
+    with ExitStack() as stack:  # Ctrl-C must not leave previous files
+        for part in parts:
+            stack.callback(part.forget)

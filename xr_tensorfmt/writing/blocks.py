@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product
 from math import prod
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import dask.array
 import dask.local
@@ -36,7 +36,6 @@ from xr_tensorfmt.core.layout import (
 from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.selection import Indices, Selection
 from xr_tensorfmt.datasets.lazy_array import drop_chunks, find_undecoded_tensor, get_lazy_data
-from xr_tensorfmt.writing.atomic_file import AtomicFile
 from xr_tensorfmt.writing.encoding import Conversion, check_dense
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 
@@ -46,8 +45,8 @@ Chunks = tuple[tuple[int, ...], ...]
 MIN_RUN_BYTES = 512
 """Chunks with shorter runs in the file are merged: a system call costs more than the copy."""
 
-MAX_MERGED_BYTES = 4 * DEFAULT_CHUNK_BYTES
-"""Limit on the memory of merged chunks."""
+MAX_MERGED_BYTES = MAX_DIRECT_BYTES = 4 * DEFAULT_CHUNK_BYTES
+"""Limits on merged chunks, and on the bytes that one thread writes faster than a scheduler."""
 
 
 def merge_chunks(chunks: Chunks, units: Sequence[int], stored: float, itemsize: int) -> Chunks:
@@ -147,7 +146,10 @@ def _to_numpy(name: str, values: Any, shape: tuple[int, ...]) -> Array:
             raise TypeError(f"{name!r} has masked values; fill them first with da.ma.filled")
         values = np.asarray(values)
     if values.shape != shape:
-        raise _build_shape_error(name, values, f"the shape {shape}")
+        raise ValueError(
+            f"{name!r} has a chunk of shape {values.shape}, but dask expected {shape}; pass the "
+            "right chunks= to map_blocks or a similar function"
+        )
     return values  # type: ignore[no-any-return]
 
 
@@ -162,23 +164,19 @@ def _split_runs(indices: Indices) -> list[tuple[Indices, slice]]:
     ]
 
 
-def _build_shape_error(name: str, values: Any, expected: str) -> ValueError:
-    return ValueError(
-        f"{name!r} has a chunk of shape {np.shape(values)}, but dask expected {expected}; "
-        "pass the right chunks= to map_blocks or a similar function"
-    )
-
-
-def _check_rank(values: Any, name: str, rank: int) -> Any:
-    """Raise ValueError if dask could not join a chunk to others."""
-    if np.ndim(values) != rank:
-        raise _build_shape_error(name, values, f"{rank} dimensions")
-    return values
-
-
 def is_chunked(variable: Variable) -> bool:
     """Return whether a variable is a dask array. `Variable.chunks` takes ten times as long."""
     return isinstance(get_lazy_data(variable), dask.array.Array)
+
+
+def keep_values(planned: Iterable[PlannedVariable]) -> tuple[PlannedVariable, ...]:
+    """Copy values in memory, which may change before a delayed write is computed."""
+    return tuple(
+        replace(item, variable=item.variable.copy(data=data.copy()))
+        if isinstance(data := get_lazy_data(item.variable), np.ndarray)
+        else item
+        for item in planned
+    )
 
 
 def divide_variables(planned: Iterable[PlannedVariable]) -> list[BlockGrid]:
@@ -187,20 +185,21 @@ def divide_variables(planned: Iterable[PlannedVariable]) -> list[BlockGrid]:
 
 
 def _divide(item: PlannedVariable) -> BlockGrid:
-    nbytes = item.variable.nbytes
-    variable, conversion, (layout, axes) = item.variable, item.conversion, file_order(item.layout)
+    variable, nbytes, (layout, axes) = item.variable, item.variable.nbytes, file_order(item.layout)
     chunks: Chunks = tuple(zip(variable.shape, strict=True))
     count = get_lazy_data(variable).npartitions if is_chunked(variable) else 1
     if count > 1 or nbytes > DEFAULT_CHUNK_BYTES:
-        variable, chunks = _choose_chunks(conversion.name, variable, layout, axes)
+        variable, chunks = _choose_chunks(variable, layout, axes)
     elif is_chunked(variable) and nbytes <= BATCH_BYTES:
         variable = drop_chunks(variable)  # a task takes longer than reading few bytes
     has_chunks = is_chunked(variable)
-    return BlockGrid(variable, has_chunks, layout, axes, conversion, chunks, nbytes, item.indices)
+    return BlockGrid(
+        variable, has_chunks, layout, axes, item.conversion, chunks, nbytes, item.indices
+    )
 
 
 def _choose_chunks(
-    name: str, variable: Variable, layout: Layout, axes: Sequence[int]
+    variable: Variable, layout: Layout, axes: Sequence[int]
 ) -> tuple[Variable, Chunks]:
     dims = [variable.dims[axis] for axis in axes]
     unchunked = drop_chunks(variable)
@@ -219,9 +218,7 @@ def _choose_chunks(
     stored_bytes = layout.locate(unit).nbytes / unit.size
     merged = merge_chunks(chunks, layout.write_units, stored_bytes, variable.dtype.itemsize)
     if is_chunked(variable) and merged != chunks:
-        meta = np.empty((0,) * len(axes), variable.dtype)
-        checked = get_lazy_data(variable).map_blocks(_check_rank, name, len(axes), meta=meta)
-        variable = variable.copy(data=checked).chunk(dict(zip(dims, merged, strict=True)))
+        variable = variable.chunk(dict(zip(dims, merged, strict=True)))
     return variable, tuple(merged[axes.index(axis)] for axis in range(len(axes)))
 
 
@@ -235,76 +232,42 @@ def _has_other_order(variable: Variable) -> bool:
     return is_transposed and stored.axes[-1] != len(stored.axes) - 1
 
 
-MAX_DIRECT_BYTES = 4 * DEFAULT_CHUNK_BYTES
-"""A scheduler takes longer than one thread to write fewer bytes."""
+File = Any
+"""An object whose `write` writes batches at their offsets, and returns the inode."""
 
-
-class WriteTarget(Protocol):
-    """A file that several threads or processes write in any order."""
-
-    def write(self, batches: Iterator[EncodedBatch]) -> int:
-        """Write bytes at their offsets. Return the inode of the file."""
-
-
-File = TypeVar("File", bound=WriteTarget)
 Finish = Callable[[Sequence[Any], Sequence[int]], object]
 """Finishes files, given the inodes of the files that blocks were written to."""
 
 
-def keep_values(planned: Iterable[PlannedVariable]) -> list[PlannedVariable]:
-    """Copy values in memory, which may change before a delayed write is computed."""
-    return [
-        replace(item, variable=item.variable.copy(data=data.copy()))
-        if isinstance(data := get_lazy_data(item.variable), np.ndarray)
-        else item
-        for item in planned
-    ]
-
-
-def write_blocks(files: Sequence[tuple[WriteTarget, Sequence[BlockGrid]]]) -> None:
+def write_blocks(files: Sequence[tuple[File, Sequence[BlockGrid]]]) -> None:
     """Write all blocks. A cluster writes only dask arrays, this process the others."""
     # Values in memory would fill the memory of the scheduler on their way to workers.
-    in_memory = [(file, [item for item in all_ if not item.is_chunked]) for file, all_ in files]
-    nbytes = sum(item.nbytes for _, items in in_memory for item in items)
-    if nbytes <= MAX_DIRECT_BYTES:
-        for file, items in in_memory:
-            for batch in _split_batches(items):
-                write_in_memory(batch, file)
-    else:
+    in_memory = [(file, [grid for grid in grids if not grid.is_chunked]) for file, grids in files]
+    chunked = [(file, [grid for grid in grids if grid.is_chunked]) for file, grids in files]
+    if sum(grid.nbytes for _, grids in in_memory for grid in grids) > MAX_DIRECT_BYTES:
         is_local = get_scheduler() in (None, dask.threaded.get, dask.local.get_sync)  # type: ignore[no-untyped-call]
-        options = {} if is_local else {"scheduler": "threads"}
-        plan_tasks(in_memory).compute(**options)  # type: ignore[no-untyped-call]
-    chunked = [(file, [item for item in all_ if item.is_chunked]) for file, all_ in files]
-    if any(items for _, items in chunked):
+        plan_tasks(in_memory).compute(**({} if is_local else {"scheduler": "threads"}))  # type: ignore[no-untyped-call]
+    else:
+        for file, grids in in_memory:
+            for batch in _split_batches(grids):
+                write_in_memory(batch, file)
+    if any(grids for _, grids in chunked):
         plan_tasks(chunked).compute()  # type: ignore[no-untyped-call]
-
-
-class DelayedWrite(Delayed):
-    """A write with another unfinished file in each computation. Computations may overlap."""
-
-    @property
-    def dask(self) -> HighLevelGraph:
-        """The tasks, whose files have new paths each time."""
-        graph = {
-            key: node.renew(is_planned=True) if isinstance(node, AtomicFile) else node
-            for key, node in super().dask.items()
-        }
-        return HighLevelGraph({self.key: graph}, {self.key: set()})
 
 
 def plan_tasks(
     files: Sequence[tuple[File, Sequence[BlockGrid]]], finish: Finish | None = None
 ) -> Delayed:
-    """Plan tasks that write all blocks, and one that finishes all files."""
+    """Plan tasks that write all blocks in any order, and one that finishes all files."""
     token = uuid.uuid4().hex
     graph: dict[Any, Any] = {}
     arrays: list[Any] = []
     tasks: list[Any] = []
     file_keys = [f"file-{token}-{index}" for index in range(len(files))]
-    for key, (file, items) in zip(file_keys, files, strict=True):
+    for key, (file, grids) in zip(file_keys, files, strict=True):
         graph[key] = file
-        tasks += [(write_in_memory, batch, key) for batch in _split_batches(items)]
-        for grid in items:
+        tasks += [(write_in_memory, batch, key) for batch in _split_batches(grids)]
+        for grid in grids:
             if grid.is_chunked:
                 # Send a large layout to each worker once, as a separate node.
                 grid_key = f"blocks-{key}-{len(arrays)}"
@@ -316,10 +279,8 @@ def plan_tasks(
                 tasks += [(write_block, grid_key, *item, key) for item in enumerate(values)]
     writes = {(f"write-{token}", number): task for number, task in enumerate(tasks)}
     last = f"finish-{token}"
-    graph |= writes | {last: (_finish, finish, file_keys, list(writes))}
-    graph |= _optimize(arrays)
-    delayed_type = Delayed if finish is None else DelayedWrite
-    return delayed_type(last, HighLevelGraph({last: graph}, {last: set()}))  # type: ignore[no-untyped-call]
+    graph |= writes | {last: (_finish, finish, file_keys, list(writes))} | _optimize(arrays)
+    return Delayed(last, HighLevelGraph({last: graph}, {last: set()}))  # type: ignore[no-untyped-call]
 
 
 def _optimize(arrays: Sequence[Any]) -> dict[Any, Any]:
@@ -335,35 +296,38 @@ def _optimize(arrays: Sequence[Any]) -> dict[Any, Any]:
     return graph
 
 
-def write_block(grid: BlockGrid, block: int, values: Array, file: WriteTarget) -> int:
+def write_block(grid: BlockGrid, block: int, values: Array, file: File) -> int:
     """Write a dask chunk."""
-    return file.write(grid.encode(block, values))
+    inode: int = file.write(grid.encode(block, values))
+    return inode
 
 
-def write_in_memory(batch: Sequence[tuple[BlockGrid, int]], file: WriteTarget) -> int:
+def write_in_memory(batch: Sequence[tuple[BlockGrid, int]], file: File) -> int:
     """Read lazy blocks without keeping them in the variables, and write all blocks."""
     # Read before, because errors of reading are not of writing.
-    values = [blocks.read(block) for blocks, block in batch]
+    values = [grid.read(block) for grid, block in batch]
     pairs: Any = zip(batch, values, strict=True)
-    return file.write(chain.from_iterable(blocks.encode(block, v) for (blocks, block), v in pairs))
+    batches = chain.from_iterable(grid.encode(block, v) for (grid, block), v in pairs)
+    inode: int = file.write(batches)
+    return inode
 
 
-def _finish(finish: Finish | None, files: Sequence[Any], inodes: Sequence[int]) -> None:
+def _finish(finish: Finish | None, files: Sequence[File], inodes: Sequence[int]) -> None:
     if finish is not None:
         finish(files, inodes)
 
 
-def _split_batches(items: Iterable[BlockGrid]) -> Iterator[list[tuple[BlockGrid, int]]]:
+def _split_batches(grids: Iterable[BlockGrid]) -> Iterator[list[tuple[BlockGrid, int]]]:
     """Group small blocks of values in memory into batches of about one chunk."""
     batch: list[tuple[BlockGrid, int]] = []
     size = 0
-    for blocks in items:
-        nbytes = blocks.nbytes // blocks.count
-        for block in range(0 if blocks.is_chunked else blocks.count):
+    for grid in grids:
+        nbytes = grid.nbytes // grid.count
+        for block in range(0 if grid.is_chunked else grid.count):
             if batch and size + nbytes > DEFAULT_CHUNK_BYTES:
                 yield batch
                 batch, size = [], 0
-            batch.append((blocks, block))
+            batch.append((grid, block))
             size += nbytes
     if batch:
         yield batch

@@ -32,26 +32,6 @@ class PlannedVariable:
 
 
 @dataclass(frozen=True, eq=False)
-class SiblingFile:
-    """Another file in the same directory, for formats with several files.
-
-    Parameters
-    ----------
-    name : str
-        File name.
-    file_plan : FilePlan
-        Plan of the file.
-    is_kept : callable, optional
-        Returns whether an existing file with this content is kept. Raises ValueError if it must
-        not be replaced.
-    """
-
-    name: str
-    file_plan: FilePlan
-    is_kept: Callable[[bytes], bool] | None = None
-
-
-@dataclass(frozen=True, eq=False)
 class FilePlan:
     """A file whose values are not computed yet.
 
@@ -63,19 +43,26 @@ class FilePlan:
         The header, then other known bytes, in file order.
     variables : tuple of PlannedVariable
         The variables.
-    siblings : tuple of SiblingFile
-        Sibling files, which are complete before this file appears.
+    siblings : tuple of FilePlan
+        Other files in the same directory, which are complete before this file appears.
     find_orphans : callable, optional
         Returns the names of sibling files that only the replaced file describes, given the content
         of that file. They are removed after the new file appears. Raises ValueError, also before
         values are computed, if that file must not be replaced.
     conflicts : tuple of str
         Names of siblings with another form of the data. Writing is refused if one exists.
+    name : str
+        File name of a sibling.
+    is_kept : callable, optional
+        Returns whether an existing sibling with this content is kept. Raises ValueError if it must
+        not be replaced.
     """
 
     size: int
     pieces: tuple[Piece, ...]
     variables: tuple[PlannedVariable, ...]
-    siblings: tuple[SiblingFile, ...] = ()
+    siblings: tuple[FilePlan, ...] = ()
     find_orphans: Callable[[bytes], Collection[str]] | None = None
     conflicts: tuple[str, ...] = ()
+    name: str = ""
+    is_kept: Callable[[bytes], bool] | None = None

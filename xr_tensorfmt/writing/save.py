@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from errno import ESTALE
@@ -14,12 +14,13 @@ from typing import Any, Literal, get_args
 
 import dask.config
 from dask.delayed import Delayed, delayed
+from dask.highlevelgraph import HighLevelGraph
 from fsspec.core import OpenFile
 from fsspec.implementations.local import LocalFileSystem
 
 from xr_tensorfmt.core.layout import UnrepresentableValueError
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, redact
-from xr_tensorfmt.sources import ARCHIVES, check_local, get_path, is_remote
+from xr_tensorfmt.sources import check_local, get_path, is_remote
 from xr_tensorfmt.sources.locations import Location, locate
 from xr_tensorfmt.writing.atomic_file import (
     UNCHANGED,
@@ -50,11 +51,6 @@ def get_name(path: Any) -> str:
         raise TypeError(
             f"{redact(repr(path))} is neither a path nor a URL; pass a str or a PathLike"
         )
-    if name.startswith(tuple(f"{protocol}://" for protocol in ARCHIVES)):
-        raise ValueError(
-            f"{redact(name)}: files cannot be written into an archive; write a local file, and add "
-            "it to the archive"
-        )
     return name
 
 
@@ -79,41 +75,8 @@ def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any)
     return Location(name, _LOCAL, os.path.abspath(os.path.expanduser(name)))
 
 
-FilePart = tuple[FilePlan, Location, Callable[[bytes], bool] | None]
-"""A file of a plan, its location, and whether an existing file is kept."""
-
-
-def _list_parts(plan: FilePlan, location: Location) -> list[FilePart]:
-    """Return the files of a plan, the index last."""
-    siblings = [
-        (item.file_plan, location.sibling(item.name), item.is_kept) for item in plan.siblings
-    ]
-    return [*siblings, (plan, location, None)]
-
-
-def _finish(
-    parts: Sequence[FilePart], files: Sequence[AtomicFile], inodes: Sequence[int] = ()
-) -> None:
-    """Complete and publish files, and remove orphaned sibling files."""
-    plan, index, _ = parts[-1]
-    is_set = index.is_local and (len(files) > 1 or plan.find_orphans is not None)
-    with ExitStack() as stack:
-        for file in files:
-            stack.callback(file.discard)
-        _check_inodes(files, set(inodes))
-        for (part, _, _), file in zip(parts, files, strict=True):
-            file.complete(part.pieces)
-        with lock_set(index.path) if is_set else nullcontext():
-            orphans = _find_orphans(plan.find_orphans, index)
-            _check_conflicts(plan.conflicts, index)
-            publish(
-                [
-                    file
-                    for file, (_, location, is_kept) in zip(files, parts, strict=True)
-                    if is_kept is None or not is_kept(_read_existing(location))
-                ]
-            )
-            _remove([index.sibling(name) for name in orphans])
+Part = tuple[FilePlan, Location]
+"""A file of a plan, and its location."""
 
 
 def save(
@@ -121,14 +84,12 @@ def save(
 ) -> Delayed | None:
     """Write the first of the plans whose layouts can represent all values."""
     plans = [plan] if isinstance(plan, FilePlan) else plan
-    if len(plans) > 1:
-        # Errors of the location come before any value is computed.
-        build_target(location, 0, overwrite=overwrite)
-        if not compute:
-            plans = [replace(item, variables=tuple(keep_values(item.variables))) for item in plans]
-            # Hide the plan from dask, which would compute its arrays in memory.
-            later = partial(save, plans, location, overwrite=overwrite, compute=True)
-            return delayed(later, pure=False)()  # type: ignore[no-any-return]
+    if len(plans) > 1 and not compute:
+        build_target(location, 0, overwrite=overwrite)  # raises now if it must not be written
+        plans = [replace(item, variables=keep_values(item.variables)) for item in plans]
+        # Hide the plan from dask, which would compute its arrays in memory.
+        later = partial(save, plans, location, overwrite=overwrite, compute=True)
+        return delayed(later, pure=False)()  # type: ignore[no-any-return]
     for file_plan in plans[:-1]:
         with suppress(UnrepresentableValueError):
             return _save_planned(file_plan, location, overwrite=overwrite, compute=True)
@@ -139,24 +100,21 @@ def _save_planned(
     plan: FilePlan, location: Location, *, overwrite: bool, compute: bool
 ) -> Delayed | None:
     """Write all files, then publish them one after the other."""
-    _find_orphans(plan.find_orphans, location)  # raises if the file must not be replaced
-    _check_conflicts(plan.conflicts, location)
-    parts = _list_parts(plan, location)
-    targets: list[AtomicFile] = []
-    for file_plan, target, is_kept in parts:
+    _find_orphans(plan, location)  # raises if the file must not be replaced
+    parts = [(part, location.sibling(part.name)) for part in plan.siblings] + [(plan, location)]
+    targets = [
         # What is kept now may be missing later.
-        is_new = is_kept is None or not is_kept(_read_existing(target))
-        targets.append(build_target(target, file_plan.size, overwrite=overwrite or not is_new))
-    variables = [part.variables if compute else keep_values(part.variables) for part, _, _ in parts]
+        build_target(target, part.size, overwrite=overwrite or not _is_written(part, target))
+        for part, target in parts
+    ]
+    variables = [part.variables if compute else keep_values(part.variables) for part, _ in parts]
     pairs = list(zip(targets, map(divide_variables, variables), strict=True))
     # Values would travel to the worker that runs the last task.
-    parts = [
-        (replace(part, variables=(), siblings=()), target, is_kept)
-        for part, target, is_kept in parts
-    ]
+    parts = [(replace(part, variables=(), siblings=()), target) for part, target in parts]
     finish = partial(_finish, parts)
     if not compute:
-        return plan_tasks(pairs, finish)
+        task = plan_tasks(pairs, finish)
+        return DelayedWrite(task.key, task.dask)  # type: ignore[no-untyped-call]
     try:
         # A task that creates a file could still run after another task has failed.
         for file in targets:
@@ -172,14 +130,33 @@ def _save_planned(
     return None
 
 
-def _check_conflicts(names: Sequence[str], location: Location) -> None:
-    """Raise FileExistsError if a sibling has another form of the data."""
-    for conflict in map(location.sibling, names):
-        if _read_existing(conflict):
-            raise FileExistsError(
-                f"{location.name} was not written, because {conflict.name} is another form of the "
-                "same data and programs may read either; remove it first, or write elsewhere"
-            )
+class DelayedWrite(Delayed):
+    """A write with another unfinished file in each computation. Computations may overlap."""
+
+    @property
+    def dask(self) -> HighLevelGraph:
+        """The tasks, whose files have new paths each time."""
+        graph = {
+            key: node.renew(is_planned=True) if isinstance(node, AtomicFile) else node
+            for key, node in super().dask.items()
+        }
+        return HighLevelGraph({self.key: graph}, {self.key: set()})
+
+
+def _finish(parts: Sequence[Part], files: Sequence[AtomicFile], inodes: Sequence[int] = ()) -> None:
+    """Complete and publish files, and remove orphaned sibling files."""
+    plan, index = parts[-1]
+    is_set = index.is_local and (len(files) > 1 or plan.find_orphans is not None)
+    with ExitStack() as stack:
+        for file in files:
+            stack.callback(file.discard)
+        _check_inodes(files, set(inodes))
+        for (part, _), file in zip(parts, files, strict=True):
+            file.complete(part.pieces)
+        with lock_set(index.path) if is_set else nullcontext():
+            orphans = _find_orphans(plan, index)
+            publish([file for part, file in zip(parts, files, strict=True) if _is_written(*part)])
+            _remove([index.sibling(name) for name in orphans])
 
 
 def _check_inodes(files: Sequence[AtomicFile], inodes: set[int]) -> None:
@@ -206,17 +183,6 @@ def publish(files: Sequence[AtomicFile]) -> None:
         index.flush_names()
 
 
-def _read_existing(location: Location) -> bytes:
-    """Return the first bytes of a file or object, or no bytes if it does not exist."""
-    location = location.renew_after_fork()
-    location.fs.invalidate_cache(location.path)
-    read = partial(location.fs.cat_file, location.path, start=0, end=MAX_REPLACED_BYTES)
-    try:
-        return bytes(location.call(read))
-    except FileNotFoundError:
-        return b""
-
-
 def build_target(location: Location, size: int, *, overwrite: bool) -> AtomicFile:
     """Return the target of a location. Raise an error if it must not be written."""
     if location.is_local:
@@ -233,13 +199,36 @@ def build_target(location: Location, size: int, *, overwrite: bool) -> AtomicFil
     return file.renew(is_planned=False)
 
 
-def _find_orphans(
-    find_orphans: Callable[[bytes], Collection[str]] | None, location: Location
-) -> Collection[str]:
-    """Return the names of sibling files that only the file in place describes."""
-    if find_orphans is not None:
+def _read_existing(location: Location) -> bytes:
+    """Return the first bytes of a file or object, or no bytes if it does not exist."""
+    location = location.renew_after_fork()
+    location.fs.invalidate_cache(location.path)
+    read = partial(location.fs.cat_file, location.path, start=0, end=MAX_REPLACED_BYTES)
+    try:
+        return bytes(location.call(read))
+    except FileNotFoundError:
+        return b""
+
+
+def _is_written(plan: FilePlan, location: Location) -> bool:
+    """Return whether a file is new, or replaces the file in place."""
+    return plan.is_kept is None or not plan.is_kept(_read_existing(location))
+
+
+def _find_orphans(plan: FilePlan, location: Location) -> Collection[str]:
+    """Return the names of siblings that only the file in place describes.
+
+    Raise an error if that file, or one with another form of the data, must not be replaced.
+    """
+    for conflict in map(location.sibling, plan.conflicts):
+        if _read_existing(conflict):
+            raise FileExistsError(
+                f"{location.name} was not written, because {conflict.name} is another form of the "
+                "same data and programs may read either; remove it first, or write elsewhere"
+            )
+    if plan.find_orphans is not None:
         with suppress(OSError):  # no permission to read the file
-            return find_orphans(_read_existing(location))
+            return plan.find_orphans(_read_existing(location))
     return ()
 
 
@@ -252,6 +241,5 @@ def _remove(orphans: Sequence[Location]) -> None:
         except FileNotFoundError:
             pass
         except OSError as error:
-            reason = f"({error.strerror or error}): no file describes its elements any longer"
-            message = f"{location.name} {reason}; remove it"
+            message = f"{location.name} is orphaned, but not removed ({error}); remove it"
             warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())

@@ -49,7 +49,7 @@ from xr_tensorfmt.formats.cc4s.yaml_text import (
 )
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.encoding import get_file_info
-from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable, SiblingFile
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
 MAX_SHORT = 1 << 14
 """Limit on the elements of a real vector that is written as text by default."""
@@ -87,7 +87,8 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
         # Without embedded dims, a variable with the name of the file may not have such a dimension.
         is_default = dims == default_dims[name] and (is_set or cc4s_object not in dims)
         embedded[name] = EmbeddedVariable(dims=None if is_default else dims, attrs=noted or None)
-        files.append(SiblingFile(header.get_elements_file(stem, name if is_set else None), file))
+        file_name = header.get_elements_file(stem, name if is_set else None)
+        files.append(replace(file, name=file_name))
     unitless = None
     fields: dict[str, Any] = {"type": header.TENSOR_SET, "components": packed}
     if not is_set:
@@ -394,10 +395,10 @@ def check_states(
 
 def plan_properties(
     checked: CheckedInput, types: Types, names: Mapping[str, Collection[str]]
-) -> tuple[list[SiblingFile], dict[str, Variable]]:
+) -> tuple[list[FilePlan], dict[str, Variable]]:
     """Return the files of dimension types, and the coordinates that they cannot hold."""
     others = dict(checked.coordinates)
-    files: list[SiblingFile] = []
+    files: list[FilePlan] = []
     defaults: dict[Any, set[str]] = defaultdict(set)
     for name, variable in checked.variables.items():
         for dim, default in zip(variable.dims, names[name], strict=True):
@@ -449,7 +450,7 @@ def _get_properties(
     return Properties(dimension_type, indices, values)
 
 
-def _plan_file(path: str, properties: Properties) -> SiblingFile:
+def _plan_file(path: str, properties: Properties) -> FilePlan:
     """Plan the file of a dimension type. A file with equal content is kept."""
     content = format_yaml(properties.pack())
     name = f"{properties.dimension_type}{YAML}"
@@ -468,4 +469,5 @@ def _plan_file(path: str, properties: Properties) -> SiblingFile:
             )
         return True
 
-    return SiblingFile(name, FilePlan(len(content), (Piece(0, content),), ()), has_equal_content)
+    pieces = (Piece(0, content),)
+    return FilePlan(len(content), pieces, (), name=name, is_kept=has_equal_content)

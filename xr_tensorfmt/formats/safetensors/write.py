@@ -31,7 +31,7 @@ from xr_tensorfmt.formats.safetensors import (
     list_index_names,
 )
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.file_plan import FilePlan, Piece, SiblingFile
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _DEFAULT_SHARD_BYTES = 5_000_000_000
@@ -132,12 +132,10 @@ def _plan_index(
         f"{stem}-{number:05}-of-{len(shards):05}{SUFFIX}" for number in range(1, len(shards) + 1)
     ]
     siblings = tuple(
-        SiblingFile(name, _plan_file(checked, shard, attrs))
+        replace(_plan_file(checked, shard, attrs), name=name)
         for name, shard in zip(names, shards, strict=True)
     )
-    checksums = {
-        sibling.name: compute_checksum(sibling.file_plan.pieces[0].data) for sibling in siblings
-    }
+    checksums = {file.name: compute_checksum(file.pieces[0].data) for file in siblings}
     entries = [entry for shard in shards for entry in shard]
     total = sum(v.size * conversion.element.stored.itemsize for v, conversion in entries)
     content = {
