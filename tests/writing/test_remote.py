@@ -456,7 +456,7 @@ def test_too_little_local_space_raises_before_computing(
     usage = shutil._ntuple_diskusage(1 << 30, (1 << 30) - 1000, 1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: usage)
     memory.pipe_file("/bucket/x.mag", b"old")
-    words = r"1000 of 24004096 bytes are free.*in .*memory://bucket/x.mag.*'temporary-directory'.* enough spac"
+    words = r"1000 of 24004096 bytes are.*in .*memory://bucket/x.mag.*'temporary-directory'.*space"
     with (
         dask.config.set({"temporary-directory": str(tmp_path)}),
         pytest.raises(OSError, match=words) as caught,
