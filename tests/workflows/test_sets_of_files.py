@@ -138,9 +138,7 @@ def test_restoration_that_fails_is_reported(
         raise OSError(errno.EIO, "Input/output error", source, None, target)
 
     monkeypatch.setattr(os, "replace", replace)
-    with pytest.raises(
-        OSError, match=r"Input/output error, while .*write it again with"
-    ):
+    with pytest.raises(OSError, match=r"Input/output error, while .*write it again with"):
         write_set(kind, 2, tmp_path)
     assert not (tmp_path / index).exists()
 

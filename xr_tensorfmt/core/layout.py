@@ -131,8 +131,8 @@ class Layout:
         Parameters
         ----------
         selection : Selection
-            The elements: ranges of step 1 that start and stop at multiples of `write_units`. The
-            first of several axes can have other indices.
+            The elements: ranges of step 1 that start and stop at multiples of `write_units`, or
+            other indices along axes of unit 1.
         values : ndarray of `dtype`
             The values, in the shape of the selection.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise, product
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -121,21 +121,12 @@ class BlockGrid:
         slices = self._slices[block]
         array = _to_numpy(self.conversion.name, values, tuple(s.stop - s.start for s in slices))
         converted: Any = self.conversion.apply(array.transpose(self.axes))
-        parts = [slices[axis] for axis in self.axes]
-        if self.indices is None:
-            ranges = tuple(range(part.start, part.stop) for part in parts)
-            return self.layout.encode(Selection(self.layout.shape, ranges), converted)
-        selected = [indices[part] for indices, part in zip(self.indices, parts, strict=True)]
-        runs = list(map(_split_runs, selected))
-        if len(runs) > 1:
-            runs[0] = [(selected[0], slice(None))]
-        return chain.from_iterable(
-            self.layout.encode(
-                Selection(self.layout.shape, tuple(indices for indices, _ in run)),
-                converted[(*(position for _, position in run), ...)],
-            )
-            for run in product(*runs)
+        whole = self.indices or tuple(map(range, self.layout.shape))
+        axes = zip(whole, self.axes, strict=True)
+        selection = Selection(
+            self.layout.shape, tuple(indices[slices[axis]] for indices, axis in axes)
         )
+        return self.layout.encode(selection, converted)
 
 
 def _to_numpy(name: str, values: Any, shape: tuple[int, ...]) -> Array:
@@ -151,17 +142,6 @@ def _to_numpy(name: str, values: Any, shape: tuple[int, ...]) -> Array:
             "right chunks= to map_blocks or a similar function"
         )
     return values  # type: ignore[no-any-return]
-
-
-def _split_runs(indices: Indices) -> list[tuple[Indices, slice]]:
-    """Return runs of consecutive indices, and their positions."""
-    if isinstance(indices, range):
-        return [(indices, slice(None))]
-    edges = [0, *(np.flatnonzero(np.diff(indices) != 1) + 1).tolist(), indices.size]
-    return [
-        (range(int(indices[start]), int(indices[stop - 1]) + 1), slice(start, stop))
-        for start, stop in pairwise(edges)
-    ]
 
 
 def is_chunked(variable: Variable) -> bool:

@@ -249,7 +249,11 @@ class Packed(Layout):
             if self.is_triangle:
                 self._check_below(part, *batch.index_arrays)
             pieces = self._find_selected(batch)
-            if len(pieces):
+            if not isinstance(batch.indices[1], range):  # numbers in some columns of a triangle
+                stored, offsets, _ = self._locate_elements(batch)
+                raw = view_as_bytes(self.element.encode(part.ravel()[stored]))
+                yield Extents.uniform(offsets, self.element.stored.itemsize), raw
+            elif len(pieces):
                 yield pieces.extents, self._pack(part[: len(pieces)], pieces)
 
     def _pack(self, values: Array, pieces: Pieces) -> Bytes:
