@@ -76,7 +76,7 @@ def validate(
         container = read_container(reader, file_format, file_format.validation_options)
     except TensorFormatError as error:
         name = reader.source.file_name
-        is_part = format is None and name in find_parts([name], lambda _: reader)
+        is_part = format is None and find_parts([name], lambda _: reader).get(name)
         return [] if is_part else [error.to_finding()]
     limit = MAX_FINDINGS_PER_CHECK if all else 1
     checked: list[Finding] = []

@@ -12,7 +12,6 @@ from math import prod
 from struct import Struct
 from typing import Any, Self, TypeVar
 
-from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
@@ -75,7 +74,7 @@ class HeaderReader:
             return bytes(self._head[start:stop])
         return self.source.read_bytes(start, stop)
 
-    @cached_property
+    @property
     def head(self) -> bytes:
         """The first 64 bytes, or all bytes of a shorter file."""
         return self.read_head(64)
@@ -120,16 +119,16 @@ class HeaderReader:
 
 @dataclass
 class Cursor:
-    """Reads consecutive header fields, from `offset` on. Errors are about the last field."""
+    """Reads consecutive header fields, from `offset` on. The last field was at `last`."""
 
     reader: HeaderReader
     offset: int
-    _last: int = field(default=0, init=False)
+    last: int = field(default=0, init=False)
 
     def take(self, length: int, field: str) -> bytes:
         """Return the next bytes. Raises like `HeaderReader.read_field`."""
         taken = self.reader.read_field(self.offset, length, field)
-        self._last, self.offset = self.offset, self.offset + length
+        self.last, self.offset = self.offset, self.offset + length
         return taken
 
     def unpack(self, record: Struct, field: str) -> tuple[Any, ...]:
@@ -142,12 +141,6 @@ class Cursor:
         actual = self.take(len(marker), field)
         self.check(actual == marker, field, repr(actual), repr(marker))
 
-    def error(
-        self, field: str, actual: object, expected: str, hint: str = CORRUPT, *, skip: int = 0
-    ) -> TensorFormatError:
-        """Create an error about the last field, or the part of it after `skip` bytes."""
-        return self.reader.error(field, actual, expected, hint, self._last + skip)
-
     def check(
         self,
         holds: bool,
@@ -158,9 +151,8 @@ class Cursor:
         *,
         skip: int = 0,
     ) -> None:
-        """Raise the error about the last field unless a condition holds."""
-        if not holds:
-            raise self.error(field, actual, expected, hint, skip=skip)
+        """Raise the error about the last field, after `skip` bytes, unless a condition holds."""
+        self.reader.check(holds, field, actual, expected, hint, self.last + skip)
 
 
 _EXPECTED: dict[type, str] = {
@@ -230,52 +222,35 @@ MAX_VALUES = 4 << 20
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _MARKS = ",:[{"
-_TOO_DEEP = f"lists or objects that are nested deeper than {MAX_NESTED} levels"
-
-
-class RefusedJSONError(ValueError):
-    """JSON that exceeds a limit or repeats a key."""
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON as `json.loads` does. Raise ValueError if it is invalid or refused."""
+    """Parse JSON as `json.loads`. Raise ValueError if it is invalid, repeats a key or is huge."""
     # Count the marks before values before they take memory, at first also those in strings.
     if len(text) > MAX_VALUES and sum(map(text.count, _MARKS)) > MAX_VALUES:
         count = sum(map(_STRING.sub("", text).count, _MARKS))
         if count > MAX_VALUES:
-            raise RefusedJSONError(f"{count} values, more than {MAX_VALUES}")
+            raise ValueError(f"{count} values, more than {MAX_VALUES}")
+    too_deep = ValueError(f"lists or objects that are nested deeper than {MAX_NESTED} levels")
     try:
-        value = loads(text)
-        # If a key is repeated, only the last one is left. Strings may have colons, too.
-        if _count_members(value) != text.count(":"):
-            value = loads(text, object_pairs_hook=reject_repeated)
+        level = [[value := loads(text, object_pairs_hook=reject_repeated)]]
     except RecursionError:
-        raise RefusedJSONError(_TOO_DEEP) from None
-    return value
+        raise too_deep from None
+    for _ in range(MAX_NESTED + 2):
+        nested = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [child for child in chain.from_iterable(nested) if isinstance(child, dict | list)]
+        if not level:
+            return value
+    raise too_deep
 
 
 def reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object. Raise RefusedJSONError if a key is repeated."""
+    """Build a JSON object. Raise ValueError if a key is repeated."""
     members = dict(pairs)
     if len(members) != len(pairs):
         key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise RefusedJSONError(f"the key {shorten(repr(key))} is repeated")
+        raise ValueError(f"the key {shorten(repr(key))} is repeated")
     return members
-
-
-def _count_members(value: Any) -> int:
-    """Count the members of all objects. Raise RefusedJSONError if values are nested too deep."""
-    count, level = 0, [value]
-    for _ in range(MAX_NESTED + 2):
-        types = set(map(type, level))
-        objects = [child for child in level if type(child) is dict] if dict in types else []
-        lists = [child for child in level if type(child) is list] if list in types else []
-        if not objects and not lists:
-            return count
-        count += sum(map(len, objects))
-        values = chain.from_iterable(map(dict.values, objects))
-        level = [*values, *chain.from_iterable(lists)]
-    raise RefusedJSONError(_TOO_DEEP)
 
 
 def read_json(
@@ -288,18 +263,15 @@ def read_json(
     raw = reader.read_field(start, length, "the JSON document")
     offset, hint = start, f"{title} is corrupt"
     try:
-        string = raw.decode()
-        content = parse_json(string)
+        text = raw.decode()
+        content = parse_json(text)
     except UnicodeDecodeError as error:
         offset, actual = start + error.start, "bytes that are not UTF-8"
     except JSONDecodeError as error:
-        offset = start + len(string[: error.pos].encode())
-        actual = f"{error.msg}: {string[error.pos : error.pos + 20]!r}"
-    except RefusedJSONError as error:
-        actual, hint = str(error), f"{title} is corrupt or malicious"
-    except ValueError as error:
-        # Python limits the digits of integers. Do not format the integer in another message.
-        actual, hint = str(error), "for longer integers call sys.set_int_max_str_digits"
+        offset = start + len(text[: error.pos].encode())
+        actual = f"{error.msg}: {text[error.pos : error.pos + 20]!r}"
+    except ValueError as error:  # of Python, too, which limits the digits of integers
+        actual = str(error)
     else:
         if isinstance(content, Mapping):
             return Fields(reader.source.name, content, start, hint=hint)
@@ -322,19 +294,18 @@ def check_size(
 ) -> None:
     """Raise TensorFormatError if numpy does not support a shape, which is at `offset`."""
     if len(lengths) > MAX_DIMENSIONS:
+        field, actual = f"the rank of {tensor}", str(len(lengths))
         expected = f"at most {MAX_DIMENSIONS} dimensions"
-        hint = "the header is corrupt, or the file has another format"
-        field = f"the rank of {tensor}"
-        raise TensorFormatError(path, field, len(lengths), expected, hint, offset=offset)
-    if not is_addressable(lengths, item):
+    elif not is_addressable(lengths, item):
         actual = f"{item} bytes for each element of shape {tuple(lengths)}"
-        field, expected = f"the size of {tensor}", f"at most {MAX_TENSOR_BYTES} bytes"
-        hint = "it exceeds any address space; the header is corrupt"
-        raise TensorFormatError(path, field, actual, expected, hint, offset=offset)
+        field = f"the size of {tensor}"
+        expected = f"at most {MAX_TENSOR_BYTES} bytes"
+    else:
+        return
+    raise TensorFormatError(path, field, actual, expected, CORRUPT, offset)
 
 
 def is_addressable(lengths: Sequence[int], item: int) -> bool:
     """Return whether numpy supports a shape."""
     # numpy also multiplies the other lengths if one is 0.
-    extent = prod(lengths) or prod([max(1, length) for length in lengths])
-    return extent * item <= MAX_TENSOR_BYTES
+    return prod(max(1, length) for length in lengths) * item <= MAX_TENSOR_BYTES

@@ -100,11 +100,11 @@ REFUSED: dict[str, tuple[Callable[[str], str], str]] = {
     "a huge length": (redim("[{length: 4611686018427387904}]"), "of the tensor at byte 0: 8 b"),
     "huge lengths": (
         redim("[{length: 4294967296}, {length: 4294967296}]"),
-        "exceeds any address space",
+        "bytes for each element of shape",
     ),
     "huge lengths beside an empty one": (
         redim("[{length: 0}, {length: 4294967296}, {length: 4294967296}]"),
-        "exceeds any address space",
+        "bytes for each element of shape",
     ),
     "too long for the elements": (redim("[{length: 7}]"), r"a\.elements: the elements at byte 48"),
     "a huge rank": (

@@ -220,7 +220,7 @@ REFUSED = {
     "deep nesting of objects": (replace_text(b'{"a":' * 10**6), "nested deeper than 40 levels"),
     "a long integer": (
         replace_text(b'{"a":' + b"1" * 5000 + b"}"),
-        "Exceeds the limit .*call sys.set_int_max_str_digits",
+        "Exceeds the limit .*use sys.set_int_max_str_digits",
     ),
     "no tensors": (
         mf.make_document({}, change=remove_key("tensor_map")),

@@ -126,7 +126,8 @@ def _take_key(cursor: Cursor, length: int, record_name: str) -> str:
         return raw.decode()
     except UnicodeDecodeError as error:
         actual = f"the bytes {raw[error.start : error.end]!r}"
-        raise cursor.error("the key", actual, "UTF-8", skip=error.start) from None
+        offset = cursor.last + error.start
+        raise cursor.reader.error("the key", actual, "UTF-8", offset=offset) from None
 
 
 def _check_checksum(

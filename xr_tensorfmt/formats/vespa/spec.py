@@ -251,7 +251,8 @@ class _Fields(Cursor):
         try:
             name = raw.decode()
         except UnicodeDecodeError as error:
-            raise self.error(field, repr(raw[:40]), "UTF-8", _CORRUPT) from error
+            actual = repr(raw[:40])
+            raise self.reader.error(field, actual, "UTF-8", _CORRUPT, self.last) from error
         self.check(name not in previous, field, repr(name), "a unique name", _CORRUPT)
         is_sorted = is_first or raw > previous[-1].encode()
         expected = f"a name after {previous[-1]!r}" if previous else ""
