@@ -233,9 +233,10 @@ def parse_json(text: str) -> Any:
             raise ValueError(f"{count} values, more than {MAX_VALUES}")
     too_deep = ValueError(f"lists or objects that are nested deeper than {MAX_NESTED} levels")
     try:
-        level = [[value := loads(text, object_pairs_hook=reject_repeated)]]
+        value = loads(text, object_pairs_hook=reject_repeated)
     except RecursionError:
         raise too_deep from None
+    level: list[Any] = [[value]]
     for _ in range(MAX_NESTED + 2):
         nested = (item.values() if isinstance(item, dict) else item for item in level)
         level = [child for child in chain.from_iterable(nested) if isinstance(child, dict | list)]
