@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import typing
 
-from xr_tensorfmt.accessor import explain  # also registers `ds.tensorfmt`
+from xr_tensorfmt.backend import TensorFormatBackend, explain  # also registers `ds.tensorfmt`
 from xr_tensorfmt.errors import (
     SourceChangedError,
     StoreTimeoutError,
@@ -14,7 +15,7 @@ from xr_tensorfmt.errors import (
     TensorFormatWarning,
 )
 
-# Type checkers need the imports and the literal `__all__`. `_LAZY` is for Python.
+# For type checkers. `_LAZY` is for Python.
 if typing.TYPE_CHECKING:
     from xr_tensorfmt import cc4s as cc4s
     from xr_tensorfmt import contract as contract
@@ -23,7 +24,6 @@ if typing.TYPE_CHECKING:
     from xr_tensorfmt import tutorial as tutorial
     from xr_tensorfmt import vespa as vespa
     from xr_tensorfmt import virtual as virtual
-    from xr_tensorfmt.backend import TensorFormatBackend
     from xr_tensorfmt.datasets.explanation import Explanation
     from xr_tensorfmt.saving import to_file
     from xr_tensorfmt.validation import validate
@@ -47,19 +47,20 @@ __version__ = "0.1.0"
 
 # Imported at first use, because xarray imports this package when it lists its engines.
 _LAZY = {
-    "TensorFormatBackend": "backend",
     "Finding": "errors",
     "Explanation": "datasets.explanation",
     "to_file": "saving",
     "validate": "validation",
 }
 # Modules of functions for one purpose, and the packages that they need beside the required ones.
-# They are no part of `__all__`.
 _MODULES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("cc4s", "contract", "pycauset", "tutorial", "vespa"), ()),
     "testing": ("pytest",),
     "virtual": ("obspec_utils", "virtualizarr"),
 }
+
+if "pytest" in sys.modules:  # so that failed assertions print their values
+    sys.modules["pytest"].register_assert_rewrite(f"{__name__}.testing")
 
 
 def _is_importable(module: str) -> bool:

@@ -1,4 +1,4 @@
-"""The entry point for xarray.
+"""The engine for xarray, and the methods of ``ds.tensorfmt``.
 
 xarray imports this module when it lists the engines. Keep its imports cheap.
 """
@@ -6,8 +6,10 @@ xarray imports this module when it lists the engines. Keep its imports cheap.
 from __future__ import annotations
 
 from inspect import signature
+from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import xarray as xr
 from xarray.backends import BackendEntrypoint
 
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES
@@ -16,18 +18,15 @@ from xr_tensorfmt.core.source import DEFAULT_TIMEOUT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from xarray import Dataset, DataTree
-
     from xr_tensorfmt.core.file_format import Names
     from xr_tensorfmt.core.source import InputOutput
+    from xr_tensorfmt.datasets.explanation import Explanation
+
+Data = xr.Dataset | xr.DataArray | xr.DataTree
 
 
 class TensorFormatBackend(BackendEntrypoint):
-    """The engine ``"tensorfmt"``: opens binary tensor files as lazy, labelled Datasets.
-
-    The documentation lists the formats. Other packages can add formats with the entry-point group
-    ``xr_tensorfmt.formats``.
-    """
+    """The engine ``"tensorfmt"``: opens binary tensor files as lazy, labelled Datasets."""
 
     description: ClassVar[str] = "Open binary tensor files as lazy, labelled Datasets"
     url: ClassVar[str] = "https://xr-tensorfmt.readthedocs.io"
@@ -56,7 +55,7 @@ class TensorFormatBackend(BackendEntrypoint):
         io: InputOutput = "auto",
         chunk_bytes: int | str = DEFAULT_CHUNK_BYTES,
         **format_options: Any,
-    ) -> Dataset:
+    ) -> xr.Dataset:
         """Open a file as a lazy Dataset. This method reads only the header.
 
         Parameters
@@ -141,7 +140,7 @@ class TensorFormatBackend(BackendEntrypoint):
         1:-1
     ]
 
-    def open_datatree(self, filename_or_obj: Any, **keywords: Any) -> DataTree:
+    def open_datatree(self, filename_or_obj: Any, **keywords: Any) -> xr.DataTree:
         """Open a file as a tree: ``"layers.0.weight"`` is ``weight`` of the group ``/layers/0``.
 
         Parameters
@@ -162,30 +161,10 @@ class TensorFormatBackend(BackendEntrypoint):
         >>> tree["hidden/weight"].shape
         (12, 2)
         """
-        from xr_tensorfmt.opening import open_tree  # noqa: PLC0415
+        return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **keywords))
 
-        return open_tree(filename_or_obj, complete_keywords(**keywords))
-
-    def open_groups_as_dict(self, filename_or_obj: Any, **keywords: Any) -> dict[str, Dataset]:
-        """Open a file as a dict of the groups of `open_datatree`, by path.
-
-        Parameters
-        ----------
-        filename_or_obj, **keywords
-            As in `open_dataset`.
-
-        Returns
-        -------
-        dict of str to Dataset
-            A Dataset per group, also of groups without variables.
-
-        Examples
-        --------
-        >>> import xarray as xr
-        >>> from xr_tensorfmt import tutorial
-        >>> list(xr.open_groups(tutorial.get_path("circle")))
-        ['/', '/hidden', '/out']
-        """
+    def open_groups_as_dict(self, filename_or_obj: Any, **keywords: Any) -> dict[str, xr.Dataset]:
+        """Open a file as a dict of the Datasets of `open_datatree`, by path."""
         from xr_tensorfmt.opening import open_groups  # noqa: PLC0415
 
         return open_groups(filename_or_obj, complete_keywords(**keywords))
@@ -205,3 +184,70 @@ def complete_keywords(**keywords: Any) -> dict[str, Any]:
     bound = signature(TensorFormatBackend.open_dataset).bind(None, None, **keywords)
     bound.apply_defaults()
     return dict(list(bound.arguments.items())[2:])
+
+
+def explain(
+    data: Data, /, indexers: Mapping[Any, Any] | None = None, **indexers_kwargs: Any
+) -> Explanation:
+    """Explain which bytes loading data would read, without reading them.
+
+    Parameters
+    ----------
+    data : Dataset, DataArray or DataTree
+        Data opened with this engine, selected, transposed or chunked. The result of another
+        computation raises ValueError.
+    indexers : mapping, optional
+        Indices by dimension, as in ``isel``. To select labels, call ``data.sel`` first.
+    **indexers_kwargs
+        The keyword form of `indexers`.
+
+    Returns
+    -------
+    Explanation
+        The planned reads: one per dask chunk, or one per variable without chunks. Variables in
+        memory or of other engines have none. For files of index-value pairs, the result is an
+        upper bound, because the positions of values are only known after reading.
+
+    Examples
+    --------
+    >>> from xr_tensorfmt import explain, tutorial
+    >>> ds = tutorial.open_dataset("cities", chunks={})
+    >>> explain(ds, x=slice(0, 2))
+    1 request fetches 508 B for 208 B (2.44 x)
+    variable: tensor
+    chunk:    0, 0
+    values:   52
+    ranges:   26
+    bytes:    19 to 527
+    """
+    from xr_tensorfmt.datasets.explanation import explain  # noqa: PLC0415
+
+    if not isinstance(data, Data):
+        raise TypeError(f"data= must be a Dataset, DataArray or DataTree, not {type(data)}")
+    try:
+        return explain(data.isel(indexers, **indexers_kwargs))
+    except (IndexError, KeyError, TypeError) as error:
+        hint = "pass positions as to isel, or select labels with sel() first"
+        raise type(error)(f"{hint}: {error}") from error
+
+
+@xr.register_dataset_accessor("tensorfmt")  # type: ignore[no-untyped-call]
+@xr.register_dataarray_accessor("tensorfmt")  # type: ignore[no-untyped-call]
+@xr.register_datatree_accessor("tensorfmt")  # type: ignore[no-untyped-call]
+class TensorFormatAccessor:
+    """The methods of ``ds.tensorfmt``: `to_file` and `explain` without their first parameter."""
+
+    def __init__(self, data: Data) -> None:
+        self._data = data
+
+    @property
+    def to_file(self) -> MethodType:
+        """The method `xr_tensorfmt.to_file` of the data."""
+        from xr_tensorfmt.saving import to_file  # noqa: PLC0415
+
+        return MethodType(to_file, self._data)
+
+    @property
+    def explain(self) -> MethodType:
+        """The method `xr_tensorfmt.explain` of the data."""
+        return MethodType(explain, self._data)

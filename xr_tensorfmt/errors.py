@@ -16,10 +16,7 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault of a file.
-
-    `xr_tensorfmt.validate` returns findings, and a `TensorFormatError` wraps one. Opening a file
-    warns of a finding if the file can still be read. ``str(finding)`` is one line without the path.
+    """A fault of a file, which `validate` returns. ``str(finding)`` is one line without the path.
 
     Parameters
     ----------
@@ -80,18 +77,10 @@ class Finding:
 class TensorFormatError(ValueError):
     """A file is corrupt, truncated, or has another format than it claims.
 
-    ``str(error)`` is one sentence. The parameters are attributes of the error, too.
-
     Parameters
     ----------
-    path, field
-        Path or URL of the file, and the invalid field, as the format calls it.
-    actual, expected
-        Value of the field, and description of a valid value.
-    hint
-        What the user can do.
-    offset : int, optional
-        Offset of the field in bytes, or None if the error has no single offset.
+    path, field, actual, expected, hint, offset
+        As in `Finding`. They are attributes of the error, too.
 
     Examples
     --------
@@ -126,7 +115,7 @@ class TensorFormatError(ValueError):
     offset = property(attrgetter("_finding.offset"))
 
     def __str__(self) -> str:
-        """Return one sentence: path, field, offset, actual and expected value, and hint."""
+        """Return one sentence."""
         return f"{self._finding.sentence}."
 
     def to_finding(self, severity: Severity = "error") -> Finding:
@@ -155,16 +144,13 @@ _URL_SUFFIX = r"[?#]|;(?=[^\s/?#;=]+=)"
 
 def redact(text: str) -> str:
     """Remove user, password, query, fragment and parameters from the URLs in a str."""
-    if "://" not in text:
-        return text
-    return "".join(_redact_word(word) for word in re.split(r"(\s+)", text))
+    words = re.split(r"(\s+)", text) if "://" in text else [text]
+    return "".join(_redact_word(word) if "://" in word else word for word in words)
 
 
 def _redact_word(word: str) -> str:
     """Redact a word in linear time, because messages may contain long names."""
     start = word.find("://")
-    if start < 0:
-        return word
     before, at, after = word.rpartition("@")
     word = re.sub(URL_USER, "", before + at) + after
     suffix = re.compile(_URL_SUFFIX).search(word, start)
@@ -193,7 +179,7 @@ def build_choice_error(keyword: str, value: object, choices: Collection[object])
 
 
 def build_keyword_error(name: str, scope: str, known: Collection[str], hint: str = "") -> TypeError:
-    """Return the error for a keyword that is unknown in a scope, such as "for these files"."""
+    """Return the error for an unknown keyword. The scope is like "for these files"."""
     return TypeError(
         f"{name!r}{did_you_mean(name, known)} is not a keyword {scope}, expected one of "
         f"{', '.join(known) or 'none'}{hint}"
@@ -202,10 +188,8 @@ def build_keyword_error(name: str, scope: str, known: Collection[str], hint: str
 
 def suggest_pattern(name: str, variables: Iterable[object]) -> str:
     """Return a hint like `did_you_mean`, or the pattern of a name in groups: ``*.weight``."""
-    names = list(map(str, variables))
-    if any(variable.endswith(f".{name}") for variable in names):
-        return f" (did you mean '*.{name}'?)"
-    return did_you_mean(name, names)
+    is_in_group = any(str(variable).endswith(f".{name}") for variable in variables)
+    return f" (did you mean '*.{name}'?)" if is_in_group else did_you_mean(name, variables)
 
 
 def build_directory_error(path: str) -> IsADirectoryError:
@@ -229,38 +213,14 @@ class SourceChangedError(TensorFormatError):
 
 
 class StoreUnavailableError(OSError):
-    """A store failed although the request was retried.
+    """A store failed although the request was retried. ``filename`` is the URL without secrets."""
 
-    Parameters
-    ----------
-    errno, strerror
-        The last failure, as in `OSError`.
-    url : str
-        URL of the object without secrets, the attribute ``filename``.
-    span : tuple of int or None
-        Requested bytes ``(start, stop)``, or None for a request of the size.
-    attempts, seconds
-        Number of attempts, and their duration including the pauses.
-    """
-
-    def __init__(
-        self,
-        errno: int,
-        strerror: str,
-        url: str,
-        span: tuple[int, int] | None,
-        attempts: int,
-        seconds: float,
-    ) -> None:
-        super().__init__(errno, strerror, url)
-        self.span = span
-        self.attempts = attempts
-        self.seconds = seconds
-
-    def __reduce__(self) -> tuple[type[StoreUnavailableError], tuple[Any, ...]]:
-        """Pickle all arguments. `OSError` would keep only the first three."""
-        arguments = self.errno, self.strerror, self.filename, self.span, self.attempts, self.seconds
-        return type(self), arguments
+    #: Requested bytes ``(start, stop)``, or None for a request of the size.
+    span: tuple[int, int] | None = None
+    #: Number of attempts.
+    attempts: int = 0
+    #: Duration of the attempts and the pauses between them.
+    seconds: float = 0.0
 
 
 class StoreTimeoutError(StoreUnavailableError, TimeoutError):
@@ -274,7 +234,6 @@ class TensorFormatWarning(UserWarning):
 def find_stack_level() -> int:
     """Return the ``stacklevel`` of the line that called xarray or this package."""
     frame, level = inspect.currentframe(), 0
-    # Code in exec() may have no module name.
     while frame and str(frame.f_globals.get("__name__")).startswith(("xr_tensorfmt.", "xarray.")):
         frame, level = frame.f_back, level + 1
     return level

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from xarray import Dataset, DataTree
+from xarray import Dataset
 
 from xr_tensorfmt.core.file_format import Container, OpenOptions
 from xr_tensorfmt.core.header import HeaderReader
@@ -27,41 +26,21 @@ def open_file(file: Any, keywords: Keywords) -> Dataset:
     return _build_datasets(file, keywords, reader.source, {"/": group})["/"]
 
 
-def open_groups(file: Any, keywords: Keywords, *, shares_names: bool = True) -> dict[str, Dataset]:
+def open_groups(file: Any, keywords: Keywords) -> dict[str, Dataset]:
     """Open a file as a dict of group paths and Datasets."""
     reader, group = open_group(file, keywords)
     nodes = groups.split_groups(group, keywords["separator"])
-    return _build_datasets(file, keywords, reader.source, nodes, shares_names=shares_names)
-
-
-def open_tree(file: Any, keywords: Keywords) -> DataTree:
-    """Open a file as a tree of groups. `DataTree.from_dict` would copy every node once more."""
-    datasets = open_groups(file, keywords, shares_names=False)
-    nodes = {path: DataTree(ds) for path, ds in datasets.items()}
-    children = defaultdict[str, dict[str, DataTree]](dict)
-    for path, node in nodes.items():
-        parent, _, name = path.rpartition("/")
-        if name:  # the root has none
-            children[parent or "/"][name] = node
-    for path, members in children.items():  # parents first, so that no subtree is checked twice
-        nodes[path].children = members
-    return nodes["/"]
+    return _build_datasets(file, keywords, reader.source, nodes)
 
 
 def _build_datasets(
-    file: Any,
-    keywords: Keywords,
-    source: Source,
-    nodes: Mapping[str, Container],
-    *,
-    shares_names: bool = False,
+    file: Any, keywords: Keywords, source: Source, nodes: Mapping[str, Container]
 ) -> dict[str, Dataset]:
-    """Build the Datasets of groups by path. xarray may give their arrays the same names in dask."""
-    # xarray cannot see if a remote file was replaced.
-    is_named = shares_names or keywords["fs"] is not None or is_remote(file)
     datasets = {path: build_dataset(node, source, keywords) for path, node in nodes.items()}
-    for ds in datasets.values() if is_named else ():
-        add_versions_to_names(ds)
+    # xarray would give arrays of several groups, or of a replaced remote file, one name in dask.
+    if len(nodes) > 1 or keywords["fs"] is not None or is_remote(file):
+        for ds in datasets.values():
+            add_versions_to_names(ds)
     # xarray stores URLs with secrets, and of a file object only the attribute `path`. The `path` of
     # an OpenFile lacks the protocol, but `full_name` has it.
     url = get_path(getattr(file, "full_name", getattr(file, "path", file)))
@@ -74,8 +53,7 @@ def _build_datasets(
 def open_group(file: Any, keywords: Keywords) -> tuple[HeaderReader, Container]:
     """Return a reader of the header of a file, and the tensors of the requested group."""
     check_keywords(keywords)
-    if keywords["format_options"]:  # before a request to a store
-        _check_format_options(keywords)
+    _check_format_options(keywords)  # before a request to a store
     reader = recognition.open_header(
         file,
         keywords["io"],
@@ -90,11 +68,12 @@ def open_group(file: Any, keywords: Keywords) -> tuple[HeaderReader, Container]:
 
 def _check_format_options(keywords: Keywords) -> None:
     """Raise an error if a keyword is neither one of the engine nor of a format."""
+    if not keywords["format_options"]:
+        return
     known = dict.fromkeys((*find_open_options(), *keywords.keys() - {"format_options"}))
-    for name in keywords["format_options"]:
-        if name not in known:
-            hint = "; pass options of a file system in storage_options="
-            raise build_keyword_error(name, "of the engine 'tensorfmt'", known, hint)
+    for name in keywords["format_options"].keys() - known.keys():
+        hint = "; pass options of a file system in storage_options="
+        raise build_keyword_error(name, "of the engine 'tensorfmt'", known, hint)
 
 
 def parse_file(reader: HeaderReader, keywords: Keywords) -> Container:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from xr_tensorfmt.accessor import explain
+from xr_tensorfmt.backend import explain
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.saving import to_file
 from xr_tensorfmt.validation import validate
@@ -22,6 +22,10 @@ from xr_tensorfmt.validation import validate
 __all__ = ["FormatTests", "WritableFormatTests"]
 
 CHUNK_BYTES = 16 << 10  # small examples have several chunks
+
+
+def _get_largest(dataset: xr.Dataset) -> xr.DataArray:
+    return max(dataset.data_vars.values(), key=lambda array: array.nbytes)
 
 
 class FormatTests:
@@ -59,9 +63,6 @@ class FormatTests:
         self.write(self.create_dataset(), path)
         return path
 
-    def _get_largest(self, dataset: xr.Dataset) -> xr.DataArray:
-        return max(dataset.data_vars.values(), key=lambda array: array.nbytes)
-
     def _check(self, actual: xr.Dataset) -> None:
         xr.testing.assert_identical(actual.load(), self.create_dataset())
 
@@ -69,9 +70,7 @@ class FormatTests:
         """Names, dimensions, dtypes, values, coordinates and attributes agree."""
         path, expected = self.create_file(tmp_path), self.create_dataset()
         self._check(self.open(path, format=self.format))
-        actual = {name: array.dtype for name, array in self.open(path).variables.items()}
-        dtypes = {name: array.dtype for name, array in expected.variables.items()}
-        np.testing.assert_equal(actual, dtypes)
+        assert self.open(path).dtypes == expected.dtypes
 
     def test_is_recognised(self, tmp_path: Path) -> None:
         """The file opens without ``format=`` and, if it has a magic number, without ``engine=``."""
@@ -83,15 +82,14 @@ class FormatTests:
     def test_opening_reads_no_values(self, tmp_path: Path) -> None:
         """Variables are lazy, and so are selections."""
         dataset = self.open(self.create_file(tmp_path))
-        array = self._get_largest(dataset)
+        array = _get_largest(dataset)
         selected = array.isel(dict.fromkeys(array.dims, slice(0, 1)))
-        few, all_bytes = explain(selected).needed_bytes, explain(array).needed_bytes
-        assert 0 < few < all_bytes, f"{few} bytes of {all_bytes}"
+        assert 0 < explain(selected).needed_bytes < explain(array).needed_bytes
 
     def test_selections_equal_numpy(self, tmp_path: Path) -> None:
         """Integers, slices, arrays and points select the same values as in memory."""
-        lazy = self._get_largest(self.open(self.create_file(tmp_path)))
-        eager = self._get_largest(self.create_dataset())
+        lazy = _get_largest(self.open(self.create_file(tmp_path)))
+        eager = _get_largest(self.create_dataset())
         rng = np.random.default_rng(0)
         for dim, size in eager.sizes.items():
             keys: list[Any] = [0, -1, size // 2, slice(None, None, -1), slice(1, None, 2)]
@@ -110,15 +108,15 @@ class FormatTests:
         path, expected = self.create_file(tmp_path), self.create_dataset()
         chunked = self.open(path, chunks={}, chunk_bytes=CHUNK_BYTES)
         xr.testing.assert_equal(chunked.compute(), expected)
-        array = self._get_largest(chunked)
+        array = _get_largest(chunked)
         elements = prod(max(lengths) for lengths in array.chunks or [(array.size,)])
-        np.testing.assert_array_less(elements * array.dtype.itemsize, CHUNK_BYTES + 1)
+        assert elements * array.dtype.itemsize <= CHUNK_BYTES
         other = self.open(path).chunk(dict.fromkeys(array.dims, 7))
         xr.testing.assert_equal(other.compute(), expected)
 
     def test_validate_reports_no_findings(self, tmp_path: Path) -> None:
         """A written file is valid."""
-        np.testing.assert_equal(validate(self.create_file(tmp_path)), [])
+        assert validate(self.create_file(tmp_path)) == []
 
     def test_truncated_files_raise(self, tmp_path: Path) -> None:
         """A truncated file raises TensorFormatError, and `validate` reports it."""
@@ -130,7 +128,7 @@ class FormatTests:
             os.truncate(largest, length)
             with pytest.raises(TensorFormatError) as caught:
                 self.open(path, format=self.format).load()
-            np.testing.assert_equal(caught.value.path, largest, f"{length} of {size} bytes")
+            assert caught.value.path == largest
             assert validate(path, format=self.format), f"valid with {length} of {size} bytes"
             self.create_file(tmp_path)
 
@@ -153,7 +151,8 @@ class FormatTests:
                 continue
             except Exception as error:
                 if "sparse=" not in str(error):  # the tensor became too large to fill
-                    raise AssertionError(f"mutation {number} of {path}: {error!r}") from error
+                    error.add_note(f"mutation {number} of {path}")
+                    raise
 
     def test_lazy_datasets_can_be_pickled(self, tmp_path: Path) -> None:
         """A pickled Dataset reads the file again; loaded values are not needed."""
@@ -189,19 +188,19 @@ class WritableFormatTests(FormatTests):
         """Values in memory, lazy values and dask chunks are written as equal files."""
         path = self.create_file(tmp_path)
         dataset = self.create_dataset()
-        array = self._get_largest(dataset)
+        array = _get_largest(dataset)
         copy = os.path.join(tmp_path, f"copy-{self.file_name}")
         for data in (dataset.chunk(dict.fromkeys(array.dims, 17)), self.open(path)):
             self.write(data, copy)
             xr.testing.assert_identical(self.open(copy).load(), self.open(path).load())
-            np.testing.assert_equal(validate(copy, format=self.format), [])
+            assert validate(copy, format=self.format) == []
 
     def test_failed_write_keeps_old_file(self, tmp_path: Path) -> None:
         """An error in a chunk leaves the file unchanged."""
         path = self.create_file(tmp_path)
         before = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
         dataset = self.create_dataset()
-        name = self._get_largest(dataset).name
+        name = _get_largest(dataset).name
 
         def fail(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             raise ZeroDivisionError(f"a chunk of shape {values.shape} cannot be computed")
@@ -211,13 +210,13 @@ class WritableFormatTests(FormatTests):
         with pytest.raises(ZeroDivisionError):
             self.write(chunked, path)
         after = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
-        np.testing.assert_equal(after, before)
+        assert after == before
 
     def test_regions_are_written_in_place(self, tmp_path: Path) -> None:
         """``region=`` changes a part of a variable, or raises ValueError."""
         path = self.create_file(tmp_path)
         dataset = self.create_dataset()
-        array = self._get_largest(dataset)
+        array = _get_largest(dataset)
         dim = str(array.dims[0])
         part = slice(8, 16)
         changed = array.isel({dim: slice(None, None, -1)}).isel({dim: part})
@@ -227,6 +226,7 @@ class WritableFormatTests(FormatTests):
             to_file(data, path, self.format, region={dim: part})
             expected[{dim: part}] = changed.values
         except ValueError as error:
-            np.testing.assert_equal("region" in str(error), True, str(error))
+            if "region" not in str(error):
+                raise
         actual = self.open(path, format=self.format)[array.name]
         np.testing.assert_array_equal(actual.values, expected.values)

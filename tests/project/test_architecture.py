@@ -87,7 +87,7 @@ def test_engine_imports_no_heavy_package() -> None:
     assert not {name.split(".")[0] for name in new} & {"dask", "fsspec", "zarr", "distributed"}
     own = {name for name in new if name.startswith("xr_tensorfmt.")}
     folders = {get_folder(name) for name in own}
-    assert folders <= {"accessor", "backend", "core", "datasets", "errors"}
+    assert folders <= {"backend", "core", "datasets", "errors"}
     assert len(own) <= 8, own
 
 

@@ -18,7 +18,7 @@ from numpydoc.validate import validate
 import xr_tensorfmt
 from tests.paths import ROOT
 from xr_tensorfmt import TensorFormatBackend, cc4s, contract, pycauset, testing, tutorial, vespa
-from xr_tensorfmt.accessor import TensorFormatAccessor
+from xr_tensorfmt.backend import TensorFormatAccessor
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.reading import normalize_entry
 from xr_tensorfmt.core.selection import Selection

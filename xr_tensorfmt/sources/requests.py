@@ -321,4 +321,6 @@ def _build_last_error(
     times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
     reason = f"{failure.strerror}; gave up after {times} in {seconds:.3g} s; {hint}"
     span = (request.start, request.stop) if request else None
-    return error_type(failure.errno, reason, failure.filename, span, attempts, seconds)
+    error = error_type(failure.errno, reason, failure.filename)
+    error.span, error.attempts, error.seconds = span, attempts, seconds
+    return error
