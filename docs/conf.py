@@ -9,6 +9,11 @@ from pathlib import Path
 import xr_tensorfmt
 
 DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS.parent / "ci"))
+
+from benchmark.chart import write_page_parts  # noqa: E402
+
+write_page_parts(DOCS / "generated")
 
 # Cells of tutorials call the command, which is installed next to Python.
 os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
@@ -22,13 +27,12 @@ extensions = [
     "myst_nb",
     "numpydoc",
     "sphinx.ext.autodoc",
-    "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
     "sphinx_click",
     "sphinx_copybutton",
     "sphinx_design",
 ]
-exclude_patterns = ["_build", "_inventories"]
+exclude_patterns = ["_build", "_inventories", "generated"]
 templates_path = ["_templates"]
 nitpicky = True
 # Names of parameters and attributes in docstrings, and of a project without an inventory.
@@ -46,7 +50,6 @@ nb_merge_streams = True
 
 # Docstrings.
 default_role = "autolink"
-autosummary_ignore_module_all = False
 autodoc_default_options = {"members": True, "exclude-members": "open_dataset"}
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say it
@@ -93,7 +96,11 @@ html_static_path = ["_static", str(files("sphinx-mathjax-offline") / "static")]
 mathjax_path = "mathjax/tex-chtml.js"
 html_sidebars = {"index": [], "404": []}
 html_theme_options = {
-    "logo": {"text": "xr_tensorfmt", "image_light": "_static/icon.svg"},
+    "logo": {
+        "text": "xr_tensorfmt",
+        "image_light": "_static/icon.svg",
+        "image_dark": "_static/icon.svg",
+    },
     "header_links_before_dropdown": 6,
     "search_as_you_type": True,
     "show_toc_level": 2,

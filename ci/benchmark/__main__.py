@@ -23,12 +23,11 @@ import dask
 import numpy as np
 from dask.system import CPU_COUNT
 
-from benchmark.cases import CASES, LIMITS, OURS, SERVERS
+from benchmark.cases import CASES, SERVERS
+from benchmark.table import DATA, TABLE, Row, format_row, format_tables
 
-DATA, TABLE = (Path(__file__).with_name(name) for name in ("measurements.json", "table.md"))
 PACKAGES = ("numpy", "xarray", "dask", "zarr", "h5netcdf", "netCDF4", "safetensors")
 QUICK_SCALE, MAX_ROUNDS, MAX_SECONDS, PAGE = 16, 25, 5.0, os.sysconf("SC_PAGE_SIZE")
-Row = dict[str, Any]
 
 
 def get_own_memory() -> float:
@@ -85,28 +84,6 @@ def measure(contenders: Row, expected: Any, seconds: float, failures: list[str])
     }
 
 
-def format_row(row: Row) -> list[str]:
-    """Return the cells of a case: this package, others, limits. The fastest package is bold."""
-    times, cells = row["median"], dict[str, str]()
-    compared = sorted(time for name, time in times.items() if name not in LIMITS)
-    fastest = compared[0] if len(compared) > 1 else None
-    for name in sorted(times, key=times.__getitem__):
-        seconds = float(f"{times[name]:.3g}")
-        text = f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
-        cells[name] = f"**{text}**" if times[name] == fastest else text
-    others = [name for name in cells if name != OURS and name not in LIMITS]
-    limits = [name for name in cells if name in LIMITS]
-    lists = (", ".join(f"{cells[x]} ({x})" for x in names) for names in (others, limits))
-    return [row["text"], cells.get(OURS, "-"), *lists]
-
-
-def format_table(rows: list[Row]) -> str:
-    """Return a Markdown table of the rows with more than one contender."""
-    lines = [["Task", OURS, "Others", "A part of the task"], ["---"] * 4]
-    lines += [format_row(row) for row in rows if len(row["median"]) > 1]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
 def describe_machine() -> str:
     """Return the hardware and the versions of the packages."""
     memory = PAGE * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
@@ -138,7 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
                 row = {"case": name, "section": section, "text": case.get_text(scale)}
                 rows.append(row | measure(*built, seconds, failures))
                 print(*format_row(rows[-1]), sep=" | ", file=sys.stderr)
-    table = f"{describe_machine()}\n\n{format_table(rows)}"
+    table = f"{describe_machine()}\n\n{format_tables(rows)}"
     print(table, *failures, sep="\n")
     if not (options.quick or options.cases):
         document = {"machine": describe_machine(), "rows": rows}

@@ -28,10 +28,10 @@ from zarr.storage import ObjectStore
 
 from benchmark import stores
 from benchmark.stores import BUCKET, SlowMemory, connect, get_options, run_server
+from benchmark.table import NUMPY, OURS, SAFETENSORS
 from xr_tensorfmt import pycauset, vespa
 from xr_tensorfmt.cli import main
 
-OURS = "xr_tensorfmt"
 ROW = 16384  # elements of the fast axis of a dense tensor
 WIDTH = 64  # numbers of a labelled vector
 MIB, GIB = 1 << 20, 1 << 30
@@ -39,8 +39,6 @@ PLAIN: dict[str, Any] = {"tensor": {"compressors": None}}
 SERVERS = ExitStack()  # closed after each section
 RANDOM = da.random.default_rng(0)  # type: ignore[attr-defined]
 Built = tuple[dict[str, Any], Callable[[], Any]]
-NUMPY, SAFETENSORS = "numpy, unlabelled", "safetensors, unlabelled"
-LIMITS = {NUMPY, SAFETENSORS, "the read", "import xarray", "DataTree.from_dict"}  # a part
 
 
 @dataclass(frozen=True)

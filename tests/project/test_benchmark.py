@@ -14,17 +14,9 @@ if sys.platform != "linux":
     pytest.skip("the benchmark measures memory as Linux states it", allow_module_level=True)
 
 import benchmark.__main__
-from benchmark.__main__ import (
-    DATA,
-    QUICK_SCALE,
-    TABLE,
-    format_row,
-    format_table,
-    main,
-    measure,
-    run,
-)
-from benchmark.cases import CASES, OURS, SERVERS
+from benchmark.__main__ import QUICK_SCALE, main, measure, run
+from benchmark.cases import CASES, SERVERS
+from benchmark.table import DATA, OURS, TABLE, find_slower, format_row, format_tables
 
 SCALE = 4096
 LONG = {
@@ -70,25 +62,45 @@ def test_contender_that_fails_has_no_time() -> None:
     assert "Not equal to tolerance" in wrong
     assert failed.endswith("ZeroDivisionError: division by zero\n")
     assert [*row["median"]] == [*row["memory"]] == [OURS]
-    assert format_row(row | {"median": {"numpy": 0.5}}) == ["a task", "-", "500 ms (numpy)", ""]
+    assert format_row(row | {"median": {"numpy": 0.5}}) == ["a task", "-", "500 ms (numpy)"]
 
 
-def test_fastest_is_bold_and_rows_without_others_are_omitted() -> None:
+def test_fastest_is_bold_unless_it_ties() -> None:
     rows = [
         {"text": "lost", "median": {OURS: 2.0, "zarr": 1.5, "netCDF4": 0.25, "the read": 0.125}},
+        {"text": "tie", "median": {OURS: 1.04, "zarr": 1.0}},
         {"text": "alone", "median": {OURS: 1.0}},
+        {"text": "limited", "median": {OURS: 1.0, "the read": 2.0}},
     ]
-    rows.append({"text": "limited", "median": {OURS: 1.0, "the read": 2.0}})
-    _, _, row, limited = format_table(rows).splitlines()
-    assert limited == "| limited | 1 s |  | 2 s (the read) |"
-    assert row == "| lost | 2 s | **250 ms** (netCDF4), 1.5 s (zarr) | 125 ms (the read) |"
+    compared, parts = format_tables(rows).split("\n\n")
+    assert compared.splitlines()[2:] == [
+        "| lost | 2 s | **250 ms** (netCDF4), 1.5 s (zarr) |",
+        "| tie | 1.04 s | 1 s (zarr) |",
+    ]
+    assert parts.splitlines()[2:] == [
+        "| lost | 2 s | 125 ms (the read) |",
+        "| limited | 1 s | 2 s (the read) |",
+    ]
+    assert [*find_slower(rows)] == ["lost (2 s, netCDF4 250 ms)"]
 
 
 def test_table_shows_saved_measurements() -> None:
     saved = json.loads(DATA.read_text(encoding="utf-8"))
-    table = format_table(saved["rows"])
+    table = format_tables(saved["rows"])
     assert TABLE.read_text(encoding="utf-8") == f"{saved['machine']}\n\n{table}"
     assert {row["case"] for row in saved["rows"]} <= set(CASES)
+
+
+def test_chart_and_first_lines_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    from benchmark.chart import HEADLINE, write_page_parts  # noqa: PLC0415
+
+    write_page_parts(tmp_path)
+    assert {path.name for path in tmp_path.glob("*.svg")} == {
+        "benchmarks-dark.svg",
+        "benchmarks-light.svg",
+    }
+    assert (tmp_path / "benchmarks.md").read_text().count("times** as fast as") == len(HEADLINE)
 
 
 def test_unknown_case_raises(capsys: pytest.CaptureFixture[str]) -> None:

@@ -308,7 +308,7 @@ def test_matrix_of_conversions_matches_writers(tmp_path: Path) -> None:
 
 
 def test_table_of_supported_parts_matches_writers(tmp_path: Path) -> None:
-    assert find_table("howto/conversions.md", "What the formats can store") == [
+    assert find_table("cli/convert.md", "What the formats can store") == [
         *format_places(tmp_path)
     ]
 
@@ -318,7 +318,7 @@ def test_table_of_shared_options_equals_formats() -> None:
     for name, option in SHARED_OPTIONS.items():
         titles = ", ".join(x.title for x in BUILT_IN if x.open_options.get(name) is option)
         expected.append(f"| `{name}={option.default!r}` | {option.description} | {titles} |")
-    assert find_table("open_dataset.md", "Keywords of several formats") == expected
+    assert find_table("api.md", "Keywords of several formats") == expected
 
 
 @pytest.mark.parametrize("file_format", BUILT_IN, ids=lambda file_format: file_format.name)

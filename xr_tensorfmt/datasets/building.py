@@ -135,7 +135,7 @@ def _assemble(
         ) from None
     ds.attrs = dict(attrs)
     # No file stays open, but `xarray.open_mfdataset` calls the closer of each file.
-    # This method can be unpickled without this package. See docs/reference/xarray_problems.md.
+    # This method can be unpickled without this package. See docs/contributing.md.
     ds.set_close([].clear)
     return ds
 

@@ -84,7 +84,7 @@ class LazyTensor(LazilyIndexedArray):
 
     def _updated_key(self, new_key: ExplicitIndexer) -> BasicIndexer | OuterIndexer:
         # Workaround for a bug of xarray: [-7::-1] of 5 elements is empty, but xarray selects all.
-        # See docs/reference/xarray_problems.md.
+        # See docs/contributing.md.
         key = tuple(
             slice(0, 0) if isinstance(entry, slice) and not range(*entry.indices(length)) else entry
             for entry, length in zip(new_key.tuple, self.shape, strict=True)
@@ -115,7 +115,7 @@ class LazyTensor(LazilyIndexedArray):
 class _NamedVariable(Variable):
     """A Variable that adds the version of the file and the layout to the names of its dask arrays.
 
-    When it is loaded, it becomes a Variable. See docs/reference/xarray_problems.md.
+    When it is loaded, it becomes a Variable. See docs/contributing.md.
     """
 
     __slots__ = ()

@@ -1,0 +1,62 @@
+"""The chart and the first lines of the page of benchmarks, from the measurements."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from benchmark.table import DATA, OURS, find_slower, format_time, select_times
+
+SHOWN = {
+    "open_model": "open 1,000 tensors",
+    "values": "load 1 GiB",
+    "fast_slab": "load 256 columns",
+    "sum": "sum 1 GiB with dask",
+    "write_floats": "write 512 MiB from dask",
+    "remote_sum": "sum 256 MiB in S3",
+}
+HEADLINE = ("values", "sum", "open_model")
+COLORS = {OURS: "#d9480f", "zarr": "#1c7ed6", "netCDF4": "#868e96", "h5netcdf": "#adb5bd"}
+PAGES = {"light": "black", "dark": "white"}
+
+
+def draw_chart(rows: dict[str, Any], color: str) -> Figure:
+    """Draw the time of each package as a multiple of the time of this package."""
+    with rc_context({"text.color": color, "axes.labelcolor": color, "ytick.color": color}):
+        figure = Figure(figsize=(7.2, 4.4), layout="constrained")
+        axes = figure.subplots()
+        for number, (case, label) in enumerate(SHOWN.items()):
+            times = select_times(rows[case])
+            for place, (name, seconds) in enumerate(times.items()):
+                height, ratio = number + 0.2 * place, seconds / times[OURS]
+                bar = axes.barh(height, ratio, 0.17, color=COLORS[name.partition(" ")[0]])
+                axes.bar_label(bar, [f"{name}, {format_time(seconds)}"], padding=3, fontsize=7)
+            axes.text(-0.2, number + 0.2, label, ha="right", va="center", fontsize=9)
+        axes.set(xlim=(0, 15), xticks=(), yticks=())
+        axes.invert_yaxis()
+        axes.spines[:].set_visible(False)
+        return figure
+
+
+def write_page_parts(directory: Path) -> None:
+    """Write the charts for light and dark pages, and the first lines of the page."""
+    directory.mkdir(parents=True, exist_ok=True)
+    rows = {row["case"]: row for row in json.loads(DATA.read_text("utf-8"))["rows"]}
+    for theme, color in PAGES.items():
+        figure = draw_chart(rows, color)
+        figure.savefig(directory / f"benchmarks-{theme}.svg", transparent=True)
+    lines = []
+    for case in HEADLINE:
+        times = select_times(rows[case])
+        ours = times.pop(OURS)
+        name, seconds = next(iter(times.items()))
+        fast, slow = format_time(ours), format_time(seconds)
+        lines.append(f"- **{seconds / ours:.1f} times** as fast as {name} to {SHOWN[case]}:")
+        lines.append(f"  {fast}, not {slow}.")
+    slower = "; ".join(find_slower(rows.values()))
+    lines.append(f"\nSlower than another package, by more than 5 %: {slower}.")
+    (directory / "benchmarks.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
