@@ -149,10 +149,11 @@ def draw(
     exchange: xr.DataArray, inside: xr.DataArray, cities: xr.DataArray, between: xr.DataArray
 ) -> None:
     """Draw a picture of each field."""
-    figure, axes = plt.subplots(2, 2, figsize=(12, 9), layout="compressed")
+    figure, axes = plt.subplots(2, 2, figsize=(12, 9), layout="constrained")
     (molecule, network), (events, globe) = axes
-    mesh = molecule.pcolormesh(exchange.values, norm=mpl.colors.LogNorm(), cmap="magma")
-    molecule.set(xlabel="state $r$", ylabel="state $q$", aspect="equal")
+    mesh = molecule.imshow(exchange, norm=mpl.colors.LogNorm(), cmap="magma", origin="lower")
+    molecule.set(xlabel="state $r$", ylabel="state $q$")
+    molecule.set(xticks=range(0, len(exchange), 2), yticks=range(0, len(exchange), 2))
     molecule.set_title("cc4s: exchange integrals of LiH")
     figure.colorbar(mesh, ax=molecule, label="$K_{qr}$ in eV")
 
@@ -163,17 +164,31 @@ def draw(
 
     past = 20
     counts = between.isel(row=past).values
-    mesh = events.scatter(between.place, between.time, c=counts, s=6, cmap="magma", linewidths=0)
+    counts = np.ma.masked_equal(counts, 0)
+    events.scatter(between.place, between.time, c="0.8", s=6, linewidths=0)
+    mesh = events.scatter(between.place, between.time, c=counts, s=6, cmap="viridis", linewidths=0)
     events.plot(between.place[past], between.time[past], "o", mfc="none", mec="tab:blue", ms=10)
     events.set(xlabel="place", ylabel="time", aspect="equal")
     events.set_title("PyCauset: events between one event (ring) and others")
     figure.colorbar(mesh, ax=events, label="events")
 
     globe.plot(*cities.transpose("angle", "city").values, "o", color="tab:red", ms=4)
+    labelled: list[np.ndarray] = []
     for city in cities.transpose("city", "angle"):
-        globe.annotate(
-            city.city.item(), city.values, (3, 3), textcoords="offset points", fontsize=7
-        )
+        distances = [abs((city.values - place) / (36, 7)).max() for place in labelled]
+        if min(distances, default=1) >= 1:  # labels would overlap otherwise
+            labelled.append(city.values)
+            longitude, latitude = city.values
+            side, shift = ("left", 5) if -100 < longitude < 120 else ("right", -5)
+            place = (shift, 3 if latitude > 0 else -11)
+            globe.annotate(
+                city.city.item(),
+                city.values,
+                place,
+                textcoords="offset points",
+                fontsize=8,
+                ha=side,
+            )
     globe.set(xlabel="longitude", ylabel="latitude", title="Vespa: unit vectors of cities")
     globe.set(xlim=(-180, 180), ylim=(-60, 75))
     globe.grid(color="0.9")

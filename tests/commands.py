@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +72,28 @@ def write_vertex(name: str = "vertex.bin") -> str:
     """Write a TENS file of `GAMMA`, and return its name."""
     Path(name).write_bytes(tf.make_0_9(GAMMA))
     return name
+
+
+def run_line(line: str) -> str:
+    """Run a line of a shell with one command of this package at most, and return its output."""
+    if "xr-tensorfmt" not in line:
+        return subprocess.run(["sh", "-c", line], check=True, capture_output=True, text=True).stdout
+    before, _, command = line.rpartition(" | ")
+    command, _, target = command.partition(" > ")
+    content = subprocess.run(["sh", "-c", before], check=True, capture_output=True).stdout
+    result = run(*shlex.split(command)[1:], input=content)
+    if target:
+        Path(target).write_bytes(result.stdout_bytes)
+        return result.stderr
+    return result.stdout + result.stderr
+
+
+def run_console_blocks(page: str) -> None:
+    """Run the blocks of a page in the shell, and compare what they print."""
+    for block in re.findall(r"```console\n(.*?)```", page, flags=re.DOTALL):
+        for example in re.split(r"^\$ ", block.replace("\\\n", " "), flags=re.MULTILINE)[1:]:
+            line, _, expected = example.partition("\n")
+            if line.startswith("cd "):
+                os.chdir(line.removeprefix("cd "))
+                continue
+            assert run_line(line) == expected, line

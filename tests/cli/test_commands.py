@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import stat
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +31,6 @@ from tests.commands import (
     write_vertex,
 )
 from tests.families import FILES
-from tests.paths import DOCS
 from tests.processes import run_python
 from xr_tensorfmt import to_file
 from xr_tensorfmt.cli import main
@@ -86,36 +82,6 @@ def test_module_is_command() -> None:
 )
 def test_invalid_options_exit_with_code_2(arguments: list[str], words: str) -> None:
     assert words in run_failing(*arguments, code=2)
-
-
-def run_line(line: str) -> str:
-    """Run a line of a shell with one command of this package at most, and return its output."""
-    if "xr-tensorfmt" not in line:
-        return subprocess.run(["sh", "-c", line], check=True, capture_output=True, text=True).stdout
-    before, _, command = line.rpartition(" | ")
-    command, _, target = command.partition(" > ")
-    content = subprocess.run(["sh", "-c", before], check=True, capture_output=True).stdout
-    result = run(*shlex.split(command)[1:], input=content)
-    if target:
-        Path(target).write_bytes(result.stdout_bytes)
-        return result.stderr
-    return result.stdout + result.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["cli.md", "cli/convert.md"])
-def test_examples_of_page_print_their_output(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (DOCS / name).read_text(encoding="utf-8")
-    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
-    blocks = re.findall(r"```console\n(.*?)```", page, flags=re.DOTALL)
-    assert blocks
-    for block in blocks:
-        for example in re.split(r"^\$ ", block.replace("\\\n", " "), flags=re.MULTILINE)[1:]:
-            line, _, expected = example.partition("\n")
-            if line.startswith("cd "):
-                monkeypatch.chdir(line.removeprefix("cd "))
-                continue
-            assert run_line(line) == expected, line
 
 
 def test_examples_are_not_copied_to_existing_directory() -> None:

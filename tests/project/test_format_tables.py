@@ -308,9 +308,7 @@ def test_matrix_of_conversions_matches_writers(tmp_path: Path) -> None:
 
 
 def test_table_of_supported_parts_matches_writers(tmp_path: Path) -> None:
-    assert find_table("cli/convert.md", "What the formats can store") == [
-        *format_places(tmp_path)
-    ]
+    assert find_table("cli/convert.md", "What the formats can store") == [*format_places(tmp_path)]
 
 
 def test_table_of_shared_options_equals_formats() -> None:

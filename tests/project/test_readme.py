@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import doctest
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import xr_tensorfmt
+from tests.commands import run_console_blocks
 from tests.paths import ROOT
 from xr_tensorfmt import cc4s, contract, pycauset, testing, vespa
 
@@ -24,9 +27,11 @@ def find_examples(page: Path) -> str:
     return "\n".join(block for block in blocks if ">>>" in block)
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if find_examples(page)], ids=lambda page: page.name
-)
+def has_examples(page: Path) -> bool:
+    return bool(find_examples(page)) or "```console" in page.read_text()
+
+
+@pytest.mark.parametrize("page", [*filter(has_examples, PAGES)], ids=lambda page: page.name)
 def test_examples_print_their_output(page: Path, tmp_path: Path, monkeypatch) -> None:
     if "virtualizarr" in find_examples(page):
         pytest.importorskip("virtualizarr", reason="VirtualiZarr is not installed")
@@ -36,6 +41,8 @@ def test_examples_print_their_output(page: Path, tmp_path: Path, monkeypatch) ->
     report: list[str] = []
     runner.run(test, out=report.append)
     assert not runner.failures, "".join(report)
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
+    run_console_blocks(page.read_text())
 
 
 def test_readme_has_example() -> None:
