@@ -190,7 +190,7 @@ def draw(
                 ha=side,
             )
     globe.set(xlabel="longitude", ylabel="latitude", title="Vespa: unit vectors of cities")
-    globe.set(xlim=(-180, 180), ylim=(-60, 75))
+    globe.set(xlim=(-200, 190), ylim=(-60, 75))
     globe.grid(color="0.9")
 
     PICTURE.parent.mkdir(exist_ok=True)
