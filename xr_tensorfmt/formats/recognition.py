@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,10 +20,9 @@ from xr_tensorfmt.core.file_format import (
 from xr_tensorfmt.core.header import UNFINISHED_MARK, HeaderReader
 from xr_tensorfmt.core.source import DEFAULT_TIMEOUT, InputOutput, check_pointer
 from xr_tensorfmt.errors import (
+    Finding,
     TensorFormatError,
-    TensorFormatWarning,
     build_keyword_error,
-    find_stack_level,
     redact,
     shorten,
     suggest_pattern,
@@ -34,35 +32,23 @@ from xr_tensorfmt.formats.registry import find_format, find_format_by_suffix, lo
 from xr_tensorfmt.formats.zip_members import ZIP_MAGIC
 from xr_tensorfmt.sources import find_source, get_path, is_remote, list_names, open_source
 
-# Names of unsupported formats, and hints, by magic number.
+# Names of unsupported formats, and hints, by the start of the file.
 _FETCH = "fetch the file again"
-_COMPRESSED = {
-    b"\x1f\x8b\x08": "gzip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\0": "xz",
-    b"\x04\x22\x4d\x18": "lz4",
-    b"7z\xbc\xaf\x27\x1c": "7z",
-}
-_FOREIGN: dict[bytes | tuple[bytes, ...], tuple[str, str]] = {
-    **{magic: (f"compressed by {x}", "decompress it first") for magic, x in _COMPRESSED.items()},
+_DECOMPRESS = "decompress it first"
+_PICKLE = ("a Python pickle", "load it only if you trust the file: it can run code")
+_HTML = ("a page of HTML", f"log in if the server requires it, and {_FETCH}")
+_FOREIGN = {
+    b"\x1f\x8b\x08": ("compressed by gzip", _DECOMPRESS),
+    b"\x28\xb5\x2f\xfd": ("compressed by zstd", _DECOMPRESS),
+    b"BZh": ("compressed by bzip2", _DECOMPRESS),
+    b"\xfd7zXZ\0": ("compressed by xz", _DECOMPRESS),
     b"\x89HDF\r\n\x1a\n": ("HDF5 or netCDF-4", "pass engine='h5netcdf'"),
+    b"CDF": ("netCDF", "leave out engine=, or pass engine='scipy' or 'netcdf4'"),
     b"GGUF": ("GGUF", "read it with the package gguf"),
-    b"PAR1": ("Parquet", "read it with pandas.read_parquet"),
-    b"ARROW1": ("Arrow", "read it with pyarrow.ipc.open_file"),
     b"PK\x05\x06": ("an empty zip archive", _FETCH),
-    (b"CDF\x01", b"CDF\x02", b"CDF\x05"): (
-        "netCDF",
-        "leave out engine=, or pass engine='scipy' or 'netcdf4'",
-    ),
-    (b"\x80\x02", b"\x80\x03", b"\x80\x04\x95", b"\x80\x05\x95"): (
-        "a Python pickle",
-        "load it only if you trust the file: it can run code",
-    ),
-    (b"<!DOCTYPE ", b"<!doctype ", b"<html", b"<HTML"): (
-        "a page of HTML",
-        f"log in if the server requires it, and {_FETCH}",
-    ),
+    ZIP_MAGIC: ("a zip archive", "unzip it"),
+    **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04\x95", b"\x80\x05\x95"), _PICKLE),
+    **dict.fromkeys((b"<!DOCTYPE ", b"<!doctype ", b"<html", b"<HTML"), _HTML),
 }
 
 
@@ -93,33 +79,31 @@ def open_header(
     return HeaderReader(*find(model))
 
 
-class _Directory:
-    """A local or remote directory."""
+def _list_directory(
+    path: str, storage_options: Mapping[str, Any] | None, fs: Any
+) -> tuple[list[str], list[str], Callable[[str], HeaderReader]]:
+    """Return the names in a directory, those that it can open as, and what opens one of them."""
+    names = list_names(path, storage_options, fs)
 
-    def __init__(self, path: str, storage_options: Mapping[str, Any] | None, fs: Any) -> None:
-        self.names = list_names(path, storage_options, fs)
-        self.get_path = partial("{}/{}".format, path.rstrip("/"))
-        self._open = partial(open_header, io="read", storage_options=storage_options, fs=fs)
+    def open_reader(name: str) -> HeaderReader:
+        return open_header(_join(path, name), "read", storage_options, fs)
 
-    def open_reader(self, name: str) -> HeaderReader:
-        """Open a file."""
-        return self._open(self.get_path(name))
+    models = (name for known in load_formats() for name in known.find_models(names, open_reader))
+    return names, sorted(models), open_reader
 
-    def find_models(self) -> list[str]:
-        """Return the files that the directory can open as. Other files are ignored."""
-        formats = load_formats()
-        return sorted(x for item in formats for x in item.find_models(self.names, self.open_reader))
+
+def _join(directory: str, name: str) -> str:
+    return f"{directory.rstrip('/')}/{name}"
 
 
 def list_files(directory: str, storage_options: Mapping[str, Any] | None, fs: Any) -> list[str]:
     """Return the tensor files in a directory. A directory with an index is one file."""
-    opened = _Directory(directory, storage_options, fs)
-    models = opened.find_models()
+    names, models, open_reader = _list_directory(directory, storage_options, fs)
     if len(models) == 1 and models[0].casefold().endswith(".json"):  # an index of other files
         return [directory]
-    names = [name for name in opened.names if find_format_by_suffix(name)]
-    parts = find_parts(names, opened.open_reader)
-    files = [opened.get_path(name) for name in names if name not in parts]
+    names = [name for name in names if find_format_by_suffix(name)]
+    parts = find_parts(names, open_reader)
+    files = [_join(directory, name) for name in names if name not in parts]
     if not files:
         raise IsADirectoryError(
             f"{redact(directory)} is a directory without tensor files; pass a file of any name and "
@@ -145,21 +129,20 @@ def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs:
     directory = get_path(file)
     if not isinstance(directory, str):
         return None
-    opened = _Directory(directory, storage_options, fs)
-    names = opened.find_models()
-    if len(names) > 1:
-        raise IsADirectoryError(
-            f"{redact(directory)} is a directory with several models: "
-            f"{shorten(', '.join(names))}; pass the path of one of these files"
-        )
-    for file_format in load_formats() if not names else ():
-        suffix, hint = file_format.directory_hint
-        if suffix and any(name.casefold().endswith(suffix) for name in opened.names):
-            raise IsADirectoryError(
-                f"{redact(directory)} is a directory with {file_format.title} files; pass the path "
-                f"of one of them, or {hint}"
-            )
-    return opened.get_path(names[0]) if names else None
+    names, models, _ = _list_directory(directory, storage_options, fs)
+    if len(models) == 1:
+        return _join(directory, models[0])
+    found, hint = f"several models: {shorten(', '.join(models))}" if models else "", ""
+    for file_format in load_formats() if not models else ():
+        suffix, other = file_format.directory_hint
+        if suffix and any(name.casefold().endswith(suffix) for name in names):
+            found, hint = f"{file_format.title} files", f", or {other}"
+    if not found:
+        return None
+    raise IsADirectoryError(
+        f"{redact(directory)} is a directory with {found}; pass the path of one of these files"
+        f"{hint}"
+    )
 
 
 def is_recognised(file: Any) -> bool:
@@ -186,22 +169,17 @@ def choose_format(reader: HeaderReader, name: str | None = None) -> Format:
 def _find_best_match(reader: HeaderReader) -> tuple[Format, Match]:
     """Return the format that matches a file best. If equal, the longest suffix decides."""
     path = reader.source.file_name
-    lengths = {built_in: len(built_in.find_suffix(path)) for built_in in registry.BUILT_IN}
-    best, match = registry.BUILT_IN[0], Match.NONE
-    for built_in in sorted(lengths, key=lengths.__getitem__, reverse=True):
-        if (actual := built_in.match(reader)) > match:
-            best, match = built_in, actual
-        if match is Match.CERTAIN:
-            break
+    best, length, match = registry.BUILT_IN[0], 0, Match.NONE
+    for built_in in sorted(registry.BUILT_IN, key=lambda known: -len(known.find_suffix(path))):
+        if match < Match.CERTAIN and (actual := built_in.match(reader)) > match:
+            best, length, match = built_in, len(built_in.find_suffix(path)), actual
     # Listing other packages takes 10 ms, and their formats only win with a longer suffix.
-    if match is Match.CERTAIN and "." not in path[: len(path) - lengths[best]]:
+    if match is Match.CERTAIN and "." not in path[: len(path) - length]:
         return best, match
-    candidates = [(match, lengths[best], best)]
-    candidates += [
-        (_match_plugin(plugin, reader), len(plugin.find_suffix(path)), plugin)
-        for plugin in registry.load_plugins()
-    ]
-    match, _, best = max(candidates, key=lambda candidate: candidate[:2])
+    for plugin in registry.load_plugins():
+        candidate = _match_plugin(plugin, reader), len(plugin.find_suffix(path))
+        if candidate > (match, length):
+            best, (match, length) = plugin, candidate
     return best, match
 
 
@@ -212,12 +190,8 @@ def _match_plugin(file_format: Format, reader: HeaderReader) -> Match:
     except (OSError, TensorFormatError):
         return Match.NONE
     except (Exception, SystemExit) as error:  # noqa: BLE001  # packages can raise anything
-        warnings.warn(
-            f"the format {file_format.name!r} cannot be compared with {reader.source.name}: "
-            f"{error!r}; update or remove its package",
-            TensorFormatWarning,
-            stacklevel=find_stack_level(),
-        )
+        problem = f"{file_format.name!r} cannot be compared with {reader.source.name}"
+        registry.warn_of_plugin(problem, error)
         return Match.NONE
 
 
@@ -247,8 +221,6 @@ def _find_by_magic(reader: HeaderReader) -> tuple[str, str] | None:
     for file_format in load_formats():
         if related := file_format.describe_unsupported(reader):
             return related
-    if reader.head.startswith(ZIP_MAGIC):
-        return "a zip archive", "unzip it"
     if reader.read_head(262)[257:] == b"ustar":
         return "a tar archive", "extract it (tar -xf) and open its files"
     return next((_FOREIGN[magic] for magic in _FOREIGN if reader.head.startswith(magic)), None)
@@ -257,11 +229,11 @@ def _find_by_magic(reader: HeaderReader) -> tuple[str, str] | None:
 def _find_without_magic(reader: HeaderReader) -> tuple[str, str] | None:
     """Guess the format of a file without magic number."""
     text = reader.read_head(512).decode(errors="replace").rstrip("\ufffd").lstrip("\ufeff")
-    if "\ufffd" not in text and "".join(text.split()).isprintable():
-        if text.lstrip().casefold().startswith("&fci"):
-            return "FCIDUMP", "read it with pyscf.tools.fcidump.read"
-        return "text", "read it with numpy.loadtxt if it is a table of numbers"
-    return None
+    if "\ufffd" in text or not "".join(text.split()).isprintable():
+        return None
+    if text.lstrip().casefold().startswith("&fci"):
+        return "FCIDUMP", "read it with pyscf.tools.fcidump.read"
+    return "text", "read it with numpy.loadtxt if it is a table of numbers"
 
 
 def read_container(
@@ -272,10 +244,11 @@ def read_container(
 ) -> Container:
     """Read a header, apply embedded metadata, and report tensors omitted but not `dropped`."""
     options = _complete_options(file_format, options)
-    if reader.head.startswith(UNFINISHED_MARK):
-        hint = "a writer is replacing its files, or has failed; write them again"
-        raise reader.error("the index", "a mark of a writer", "an index of files", hint, 0)
-    container = _check_ends(file_format.read(reader, options), options)
+    is_unfinished = reader.head.startswith(UNFINISHED_MARK)
+    hint = "a writer is replacing its files, or has failed; write them again"
+    reader.check(not is_unfinished, "the index", "a mark of a writer", "an index of files", hint, 0)
+    container = file_format.read(reader, options)
+    ends = tuple(_check_ends(container, options))
     if options.dims is None:
         _check_lengths(reader, container)
     if container.embedded is not None:
@@ -284,7 +257,29 @@ def read_container(
         container = apply_embedded_metadata(reader.source.name, container, options)
     container = file_format.finish(container, options)
     _check_named_variables(container, options)
-    return _report_omitted(container, dropped)
+    findings = *container.findings, *ends, *_describe_omitted(container, dropped)
+    return replace(container, findings=findings)
+
+
+def _check_ends(container: Container, options: OpenOptions) -> Iterator[Finding]:
+    """Report trailing bytes. Raise an error if `verify` is True."""
+    for end in container.ends:
+        try:
+            end.check()
+        except TensorFormatError as error:
+            if options.format_options.get("verify", True):
+                raise
+            yield error.to_finding()
+
+
+def _describe_omitted(container: Container, dropped: Collection[str]) -> Iterator[Finding]:
+    """Describe the first omitted tensor, with the number of others."""
+    omitted = {name: error for name, error in container.omitted.items() if name not in dropped}
+    for error in list(omitted.values())[:1]:
+        others = list(omitted)[1:]
+        also = f", and so are {len(others)} others ({shorten(', '.join(others))})" if others else ""
+        hint = f"{error.hint}; the tensor is omitted{also}"
+        yield replace(error.to_finding("warning"), hint=hint)
 
 
 def _check_lengths(reader: HeaderReader, container: Container) -> None:
@@ -299,37 +294,9 @@ def _check_lengths(reader: HeaderReader, container: Container) -> None:
                 raise reader.error(field, length, f"{other} as in {owner!r}", offset=offset)
 
 
-def _report_omitted(container: Container, dropped: Collection[str]) -> Container:
-    """Add a finding about the first omitted tensor, with the number of others."""
-    omitted = {name: error for name, error in container.omitted.items() if name not in dropped}
-    if not omitted:
-        return container
-    error = next(iter(omitted.values()))
-    others = list(omitted)[1:]
-    also = f", and so are {len(others)} others ({shorten(', '.join(others))})" if others else ""
-    hint = f"{error.hint}; the tensor is omitted{also}"
-    finding = replace(error.to_finding("warning"), hint=hint)
-    return replace(container, findings=(*container.findings, finding))
-
-
-def _check_ends(container: Container, options: OpenOptions) -> Container:
-    """Report trailing bytes. Raise an error if `verify` is True."""
-    findings = []
-    for end in container.ends:
-        try:
-            end.check()
-        except TensorFormatError as error:
-            if options.format_options.get("verify", True):
-                raise
-            findings.append(error.to_finding())
-    if not findings:
-        return container
-    return replace(container, findings=(*container.findings, *findings))
-
-
 def find_open_options() -> dict[str, Option]:
     """Return the keywords of all formats for opening, by name."""
-    own = (item for x in load_formats() for item in x.open_options.items())
+    own = (item for known in load_formats() for item in known.open_options.items())
     return {**SHARED_OPTIONS, **dict(own)}
 
 
@@ -338,14 +305,14 @@ def _complete_options(file_format: Format, options: OpenOptions) -> OpenOptions:
     declared, given = file_format.open_options, dict(options.format_options)
     if options.name != OpenOptions.name:
         given["name"] = options.name
-    known = find_open_options() if given.keys() - declared.keys() else declared
-    for name, value in given.items():
-        if name not in known:
+    for name in given.keys() - declared.keys():
+        option = find_open_options().get(name)
+        if option is None:
             scope = f"of the engine 'tensorfmt' for format {file_format.name!r}"
             raise build_keyword_error(name, scope, declared)
-        if name not in declared and value != known[name].default:
+        if given[name] != option.default:
             raise ValueError(
-                f"{name}={value!r} does not apply to format {file_format.name!r}; omit it"
+                f"{name}={given[name]!r} does not apply to format {file_format.name!r}; omit it"
             )
     values = {
         name: option.normalize(name, given.get(name, option.default))
@@ -355,22 +322,18 @@ def _complete_options(file_format: Format, options: OpenOptions) -> OpenOptions:
 
 
 def _check_named_variables(container: Container, options: OpenOptions) -> None:
-    if not isinstance(options.dims, Mapping):
-        return
+    """Raise an error if `dims` has a key that fits no variable."""
     ranks = {tensor.name: len(tensor.dims) for tensor in container.tensors}
-    for key, dims in options.dims.items():
+    for key, dims in options.dims.items() if isinstance(options.dims, Mapping) else ():
         matching = match_names(key, ranks)
         if key in ranks or any(ranks[name] == len(dims) for name in matching):
             continue
-        if matching:
-            raise ValueError(
-                f"dims={shorten(options.dims)} has {len(dims)} names for {key!r}, but "
-                f"{matching[0]!r} has {ranks[matching[0]]} dimensions; pass as many names"
-            )
         for name in match_names(key, container.omitted):
             raise container.omitted[name]
+        variables = ", ".join(f"{name!r} ({rank})" for name, rank in ranks.items())
         raise ValueError(
-            f"dims={shorten(options.dims)} names dimensions of {shorten(repr(key))}"
-            f"{suggest_pattern(key, ranks)}, but the variables are "
-            f"{shorten(', '.join(map(repr, ranks)))}; to rename single dimensions use ds.rename"
+            f"dims={shorten(options.dims)} names {len(dims)} dimensions of {shorten(repr(key))}"
+            f"{'' if matching else suggest_pattern(key, ranks)}, but the variables and their "
+            f"numbers of dimensions are {shorten(variables)}; to rename single dimensions use "
+            "ds.rename"
         )

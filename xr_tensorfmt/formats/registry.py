@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from types import MappingProxyType
@@ -43,32 +43,29 @@ BUILT_IN: tuple[Format, ...] = (
 
 def list_names(*, writable: bool = False) -> list[str]:
     """Return the names of all or writable formats. Those of other packages count as writable."""
-    built_in = [
-        file_format.name for file_format in BUILT_IN if file_format.can_write or not writable
-    ]
+    built_in = [known.name for known in BUILT_IN if known.can_write or not writable]
     return built_in + sorted(point.name for point in entry_points(group=ENTRY_POINT_GROUP))
 
 
 @cache
 def load_plugins() -> tuple[Format, ...]:
     """Return the formats of other packages. Skip a broken one with a warning."""
-    loaded: dict[str, Format] = {file_format.name: file_format for file_format in BUILT_IN}
+    loaded: list[Format] = []
     for entry in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
         try:
-            file_format = _load_plugin(entry.load(), loaded)
+            loaded.append(_load_plugin(entry.load(), (*BUILT_IN, *loaded)))
         except (Exception, SystemExit) as error:  # noqa: BLE001  # packages can raise anything
-            warnings.warn(
-                f"the format {entry.name!r} of {entry.value} cannot be used: {error!r}; "
-                "update or remove its package",
-                TensorFormatWarning,
-                stacklevel=find_stack_level(),
-            )
-        else:
-            loaded[file_format.name] = file_format
-    return tuple(loaded.values())[len(BUILT_IN) :]
+            warn_of_plugin(f"{entry.name!r} of {entry.value} cannot be used", error)
+    return tuple(loaded)
 
 
-def _load_plugin(plugin: Any, loaded: Collection[str]) -> Format:
+def warn_of_plugin(problem: str, error: BaseException) -> None:
+    """Warn that a format of another package is skipped."""
+    message = f"the format {problem}: {error!r}; update or remove its package"
+    warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
+
+
+def _load_plugin(plugin: Any, known: Iterable[Format]) -> Format:
     """Return the format of another package. Raise an error if it breaks the contract."""
     if not (isinstance(plugin, type) and issubclass(plugin, Format)):
         raise TypeError("it is not a subclass of xr_tensorfmt.contract.Format")
@@ -76,7 +73,7 @@ def _load_plugin(plugin: Any, loaded: Collection[str]) -> Format:
     if version != CONTRACT_VERSION:
         raise ValueError(f"contract_version is {version!r}, expected {CONTRACT_VERSION}")
     file_format: Format = plugin()
-    if file_format.name in loaded:
+    if file_format.name in [other.name for other in known]:
         raise ValueError(f"name is {file_format.name!r}, which another format has")
     if b"" in file_format.magics:
         raise ValueError("magics has an empty magic number, which all files begin with")
@@ -92,16 +89,16 @@ def load_formats() -> Iterator[Format]:
 
 def find_format(name: str) -> Format:
     """Return the format with a name. Raise ValueError if the name is unknown."""
-    for file_format in load_formats():
-        if file_format.name == name:
-            return file_format
-    raise build_choice_error("format", name, [file_format.name for file_format in load_formats()])
+    formats = {file_format.name: file_format for file_format in load_formats()}
+    if name not in formats:
+        raise build_choice_error("format", name, formats)
+    return formats[name]
 
 
 def find_format_by_suffix(path: str) -> Format | None:
     """Return the format with the longest suffix that a path ends with."""
-    found = [(len(suffix), item) for item in load_formats() if (suffix := item.find_suffix(path))]
-    return max(found, key=lambda pair: pair[0])[1] if found else None
+    found = max(load_formats(), key=lambda file_format: len(file_format.find_suffix(path)))
+    return found if found.find_suffix(path) else None
 
 
 def find_format_for_path(path: str, stores: Mapping[str, str] = MappingProxyType({})) -> Format:
@@ -112,13 +109,11 @@ def find_format_for_path(path: str, stores: Mapping[str, str] = MappingProxyType
     writable = [file_format for file_format in load_formats() if file_format.can_write]
     names = [*(file_format.name for file_format in writable), *dict.fromkeys(stores.values())]
     suffixes = [*(suffix for other in writable for suffix in other.suffixes), *stores]
+    problem = "the suffix names no format" + did_you_mean(os.path.splitext(path)[1], suffixes)
     if file_format:
         problem = f"{file_format.title} can only be read"
     elif path.endswith((".json", ".jsonl")):
         problem = "xr_tensorfmt.vespa.to_json and to_jsonl write JSON of Vespa"
-    else:
-        similar = did_you_mean(os.path.splitext(path)[1], suffixes)
-        problem = f"the suffix names no format{similar}"
     raise ValueError(
         f"{redact(path)}: {problem}; pass format= or --to, one of {', '.join(map(repr, names))}, "
         f"or use one of the suffixes {', '.join(suffixes)}"

@@ -212,7 +212,7 @@ class TestKeysAndDims:
             (("row", "col"), "names the dimensions of one variable, but the file has 2"),
             ({"w": ("b", "col")}, "the name of the variable 'b'"),
             ({"w": ("w", "col")}, "would be an index"),
-            ({"v": ("row", "col")}, "names dimensions of 'v', but the variables are 'w', 'b'"),
+            ({"v": ("row", "col")}, r"names 2 dimensions of 'v', but .* are 'w' \(2\), 'b'"),
             ({"w": ("row",)}, "pass 2 names"),
         ],
     )
