@@ -129,7 +129,8 @@ def summarize_refusal(message: str) -> str:
     """Shorten the reason of an error."""
     if "one variable" in message:
         return "one variable at a time"
-    return "no: three dimensions" if "dimensions, expected" in message else "no: complex"
+    has_wrong_rank = "dimensions, expected" in message or "one or two dimensions" in message
+    return "no: three dimensions" if has_wrong_rank else "no: complex"
 
 
 def have_same_values(first: xr.Dataset, second: xr.Dataset) -> bool:

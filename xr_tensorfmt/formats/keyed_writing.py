@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 from xarray import Variable
@@ -30,15 +29,20 @@ PlacedTensors = dict[str, tuple[tuple[int, ...], Element, int, int]]
 """Shape, element, start and stop of tensors by key, in bytes after the start of the first one."""
 
 
+def count_bytes(entry: KeyedVariable) -> int:
+    """Return the size of the values of a variable in the file."""
+    variable, conversion = entry
+    return int(variable.size) * conversion.element.stored.itemsize
+
+
 def place_tensors(variables: Iterable[KeyedVariable], alignment: int = 1) -> PlacedTensors:
     """Store tensors one after the other."""
     placed, stop = PlacedTensors(), 0
     for variable, conversion in variables:
-        shape, element = variable.shape, conversion.element
-        nbytes = prod(shape) * element.stored.itemsize
+        nbytes = count_bytes((variable, conversion))
         start = stop + -stop % alignment if nbytes else stop
         stop = start + nbytes
-        placed[conversion.name] = shape, element, start, stop
+        placed[conversion.name] = variable.shape, conversion.element, start, stop
     return placed
 
 
@@ -46,10 +50,9 @@ def plan_variables(
     variables: Iterable[KeyedVariable], placed: PlacedTensors, offset: int
 ) -> tuple[PlannedVariable, ...]:
     """Plan the values of tensors if the first one is at an offset."""
-    starts = {key: offset + start for key, (_, _, start, _) in placed.items()}
     return tuple(
-        PlannedVariable(variable, Dense(variable.shape, item.element, starts[item.name]), item)
-        for variable, item in variables
+        PlannedVariable(x, Dense(x.shape, item.element, offset + placed[item.name][2]), item)
+        for x, item in variables
     )
 
 

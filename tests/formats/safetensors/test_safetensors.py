@@ -211,7 +211,7 @@ DAMAGED: Mapping[str, tuple[bytes, str]] = {
     ),
     "offsets backwards": (
         make_file({"a": make_entry("U8", [0], [2, 1])}),
-        "the data_offsets of 'a'",
+        "the entry of 'a'",
     ),
     "a hole": (
         make_file({"a": make_entry(), "b": make_entry(offsets=[3, 5])}, b"abcde"),
@@ -221,7 +221,7 @@ DAMAGED: Mapping[str, tuple[bytes, str]] = {
         make_file({"a": make_entry(), "b": make_entry(offsets=[1, 3])}, b"abc"),
         "the data_offsets of 'b'",
     ),
-    "data past the end": (make_file({"a": make_entry()}, b"a"), "the data at byte .*truncated"),
+    "data past the end": (make_file({"a": make_entry()}, b"a"), "the file at byte 69: 69 bytes, expected 70 b"),
     "more data": (
         make_file({"a": make_entry()}, b"abc"),
         "the end of the data at byte .*1 more bytes",

@@ -15,24 +15,19 @@ from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.zip_members import read_first_member
 
 SUFFIX = ".safetensors"
-# Suffix of the index of a model in several files.
+# Suffix of the index of a model in several files. The pattern allows a variant, such as ``.fp16``.
 INDEX = f"{SUFFIX}.index.json"
-# Suffix of an index with the variant of the model, such as ``.fp16``, in either place.
 INDEX_SUFFIX = re.compile(r"(?<=.)\.safetensors(\.[\w-]+)?\.index(\.[\w-]+)?\.json$", re.IGNORECASE)
 # Size of the length of the header. The header is padded to a multiple of it.
 LENGTH_BYTES = 8
 # Limit of the format on the length of the header.
 MAX_HEADER_BYTES = 100_000_000
-
 METADATA = "__metadata__"
-
 # Names of files by key, in an index.
 WEIGHT_MAP = "weight_map"
-# Checksums of the headers of all files, in the metadata of an index that this package wrote.
+# Computed metadata of an index, no attributes: checksums of headers, and bytes of all tensors.
 HEADER_CHECKSUMS = "header_crc32"
-# Bytes of all tensors, in the metadata of an index.
 TOTAL_SIZE = "total_size"
-# Keys that are computed when an index is written. They are no attributes.
 INDEX_FACTS = (TOTAL_SIZE, HEADER_CHECKSUMS)
 # dtypes by their names in a header.
 DTYPES = (
@@ -84,10 +79,10 @@ class SafetensorsFormat(LazyFormat):
         """
         models = super().find_models(names, open_reader)
         by_folded = {name.casefold(): name for name in names}
-        for index in models if any(map(INDEX_SUFFIX.search, models)) else ():
+        for index in filter(INDEX_SUFFIX.search, list(models)):
             whole = by_folded.get(f"{get_index_stem(index)}{SUFFIX}".casefold())
             if whole is not None and not _lists_file(open_reader(index), whole):
-                models = [*models, whole]
+                models.append(whole)
         return models
 
     def describe_unsupported(self, reader: HeaderReader) -> tuple[str, str] | None:

@@ -17,7 +17,6 @@ from xr_tensorfmt.formats.safetensors import (
     DTYPES,
     ELEMENTS,
     HEADER_CHECKSUMS,
-    INDEX_FACTS,
     LENGTH_BYTES,
     MAX_HEADER_BYTES,
     METADATA,
@@ -63,16 +62,13 @@ class SafetensorsHeader:
         metadata = entries.pop(METADATA, None)
         metadata = {} if metadata is None else metadata  # the package safetensors accepts null
         values = metadata.values() if isinstance(metadata, dict) else [None]
-        expected = "an object whose values are strings"
-        is_valid = all(isinstance(value, str) for value in values)
-        document.check(is_valid, METADATA, shorten(repr(metadata)), expected)
-        start = LENGTH_BYTES + length
-        shapes: keyed.Shapes = {}
+        is_valid, actual = all(isinstance(value, str) for value in values), shorten(repr(metadata))
+        document.check(is_valid, METADATA, actual, "an object whose values are strings")
+        start, shapes = LENGTH_BYTES + length, keyed.Shapes()
         parsed = {x: _parse(document, x, y, start, shapes) for x, y in entries.items()}
         checksum = compute_checksum(reader.read_field(0, start, "the header"))
         end = _check_consecutive(reader, entries, start)
-        layouts, omitted = keyed.split_omitted(parsed)
-        return cls(layouts, omitted, metadata, end, checksum)
+        return cls(*keyed.split_omitted(parsed), metadata, end, checksum)
 
 
 def _parse(
@@ -82,77 +78,69 @@ def _parse(
     try:
         dtype, shape, (first, stop) = _entry_fields(entry)
     except (KeyError, TypeError, ValueError):  # ValueError if there are not two offsets
-        expected = "an object with dtype, shape and two data_offsets"
-        raise keyed.build_error(document, "the entry", key, entry, expected) from None
+        dtype, shape, first, stop = "", [], -1, 0
     if type(first) is not int or type(stop) is not int or not 0 <= first <= stop:
-        expected = "two ascending numbers of bytes"
-        raise keyed.build_error(document, "the data_offsets", key, [first, stop], expected)
-    if not isinstance(dtype, str):
-        raise keyed.build_error(document, "the dtype", key, dtype, "a str")
-    if dtype not in DTYPES:
-        expected = f"one of {', '.join(DTYPES)}"
+        expected = "an object with dtype, shape and two ascending data_offsets"
+        raise keyed.build_error(document, "the entry", key, entry, expected)
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         hint = "load it with safetensors.torch.load_file"
-        return keyed.build_error(document, "the dtype", key, dtype, expected, hint)
-    element = ELEMENTS[DTYPES[dtype]]
-    lengths, nbytes = keyed.parse_shape(document, key, shape, element, shapes)
+        expected = f"one of {', '.join(DTYPES)}"
+        error = keyed.build_error(document, "the dtype", key, dtype, expected, hint)
+        if isinstance(dtype, str):
+            return error
+        raise error
+    lengths, nbytes = keyed.parse_shape(document, key, shape, ELEMENTS[DTYPES[dtype]], shapes)
     if stop - first != nbytes:
         expected = f"{nbytes} bytes between them, for {dtype} of shape {shape}"
         raise keyed.build_error(document, "the data_offsets", key, [first, stop], expected)
-    return Dense(lengths, element, start + first)
+    return Dense(lengths, ELEMENTS[DTYPES[dtype]], start + first)
 
 
 def _check_consecutive(reader: HeaderReader, entries: Mapping[str, Any], start: int) -> End:
     """Return the end of the data. Raise an error if they overlap, have gaps or are truncated."""
-    previous, size = 0, reader.source.size
+    previous = 0
     for first, stop in sorted(map(_get_offsets, entries.values())):
         if first != previous:
             key = next(x for x, entry in entries.items() if entry["data_offsets"] == [first, stop])
-            actual, expected = f"data from byte {start + first} on", f"byte {start + previous}"
-            hint = "data cannot overlap or have gaps; the header is corrupt"
-            raise reader.error(
-                f"the data_offsets of {key!r}", actual, expected, hint, start + first
-            )
+            field, actual = f"the data_offsets of {key!r}", f"data from byte {start + first} on"
+            expected = f"byte {start + previous}, because data cannot overlap or have gaps"
+            raise reader.error(field, actual, expected, offset=start + first)
         previous = stop
-    if start + previous > size:
-        actual, expected = f"a file of {size} bytes", f"{start + previous} bytes for all tensors"
-        hint = "the file is truncated; fetch it again"
-        raise reader.error("the data", actual, expected, hint, size)
+    reader.check_complete(start + previous)
     return End(reader.source, start + previous, "the data")
 
 
 def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     path, size = reader.source.name, reader.source.size
     index = read_json(reader, 0, size, MAX_HEADER_BYTES, "the index")
-    files = index.get(WEIGHT_MAP, dict)
+    listed = index.get(WEIGHT_MAP, dict)
     is_null = index.values.get("metadata") is None
     metadata = {} if is_null else dict(index.get("metadata", dict))
-    files = {key: _normalize_path(index, file) for key, file in files.items()}
-    headers = _open_files(reader.source, files)
+    files = {key: _normalize_path(index, file) for key, file in listed.items()}
+    headers = _open_files(reader.source, list(dict.fromkeys(files.values())))
     # A writer replaces the files, then the index. Raise an error if it has done so meanwhile.
     reader.source.check_unchanged()
-    _check_headers(index, headers, metadata)
+    _check_headers(index, headers, metadata.pop(HEADER_CHECKSUMS, None))
     layouts, sources, omitted = {}, {}, dict[str, TensorFormatError]()
     for key, file in files.items():
         header = headers[file]
-        if key in header.omitted:
-            omitted[key] = header.omitted[key]
-        elif key in header.layouts:
+        if key in header.layouts:
             layouts[key], sources[key] = header.layouts[key], header.end.source
         else:
             expected, hint = "a file with that tensor", "fetch the index and its files again"
-            omitted[key] = index.error(f"the file of {key!r}", repr(file), expected, hint)
+            missing = index.error(f"the file of {key!r}", repr(file), expected, hint)
+            omitted[key] = header.omitted.get(key, missing)
+    if omitted and not layouts:
+        raise next(iter(omitted.values()))
+    file_info = dict(_FILE_INFO)
+    if (total := metadata.pop(TOTAL_SIZE, None)) is not None:
+        file_info[TOTAL_SIZE] = total
     for name, value in next(iter(headers.values())).metadata.items() if headers else ():
         if all(header.metadata.get(name) == value for header in headers.values()):
             metadata.setdefault(name, value)
-    if omitted and not layouts:
-        raise next(iter(omitted.values()))
-    facts = {name: metadata.pop(name, None) for name in INDEX_FACTS}
     container = keyed.build_container(
         options, path, layouts, _FILE_INFO, metadata, omitted=omitted, sources=sources
     )
-    file_info = dict(_FILE_INFO)
-    if facts[TOTAL_SIZE] is not None:
-        file_info[TOTAL_SIZE] = facts[TOTAL_SIZE]
     return replace(
         container,
         encoding={"tensorfmt": file_info},
@@ -184,15 +172,14 @@ def _find_unlisted(
 def _normalize_path(index: Fields, file: Any) -> str:
     """Return the path of a file without ``./``. Raise an error if it leaves the directory."""
     parts = [part for part in file.split("/") if part != "."] if isinstance(file, str) else []
-    if not parts or not all(map(is_file_name, parts)):
-        expected = "paths of files in the directory of the index or below"
-        raise index.error(WEIGHT_MAP, shorten(repr(file)), expected)
+    is_inside = bool(parts) and all(map(is_file_name, parts))
+    expected = "paths of files in the directory of the index or below"
+    index.check(is_inside, WEIGHT_MAP, shorten(repr(file)), expected)
     return "/".join(parts)
 
 
-def _open_files(source: Source, files: Mapping[str, str]) -> dict[str, SafetensorsHeader]:
+def _open_files(source: Source, names: list[str]) -> dict[str, SafetensorsHeader]:
     """Read the headers of all files. Remote files are read concurrently."""
-    names = list(dict.fromkeys(files.values()))
 
     def open_one(name: str) -> SafetensorsHeader:
         sibling, head = open_sibling(source, name, f"it is named by {source.name}")
@@ -201,19 +188,14 @@ def _open_files(source: Source, files: Mapping[str, str]) -> dict[str, Safetenso
     return dict(zip(names, source.run(open_one, names), strict=True))
 
 
-def _check_headers(
-    index: Fields, headers: Mapping[str, SafetensorsHeader], metadata: Mapping[str, Any]
-) -> None:
+def _check_headers(index: Fields, headers: Mapping[str, SafetensorsHeader], checksums: Any) -> None:
     """Raise an error if a file is not the one that was written with the index."""
-    checksums = metadata.get(HEADER_CHECKSUMS)
-    if not isinstance(checksums, Mapping):
-        return
-    for file, header in headers.items():
+    for file, header in headers.items() if isinstance(checksums, Mapping) else ():
         expected = checksums.get(file, header.checksum)
-        if header.checksum != expected:
-            field, actual = f"the header of {shorten(repr(file))}", f"checksum {header.checksum}"
-            hint = (
-                "the files are from different writes; write them again, or remove "
-                f"{HEADER_CHECKSUMS!r} from the index if the file was changed on purpose"
-            )
-            raise TensorFormatError(index.path, field, actual, shorten(str(expected)), hint)
+        field, actual = f"the header of {shorten(repr(file))}", f"checksum {header.checksum}"
+        hint = (
+            "the files are from different writes; write them again, or remove "
+            f"{HEADER_CHECKSUMS!r} from the index if the file was changed on purpose"
+        )
+        is_equal = header.checksum == expected
+        index.check(is_equal, field, actual, shorten(str(expected)), hint)

@@ -67,11 +67,8 @@ def _build_metadata(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the attributes that the format can store, and the embedded metadata."""
     attrs = keyed.encode_dataset_attrs(checked)
-    strings = {
-        name: value
-        for name, value in attrs.items()
-        if isinstance(value, str) and not (is_index and name in INDEX_FACTS)
-    }
+    reserved = INDEX_FACTS if is_index else ()
+    strings = {x: y for x, y in attrs.items() if isinstance(y, str) and x not in reserved}
     embedded_attrs = {name: value for name, value in attrs.items() if name not in strings}
     if embedded_attrs and [*strings, *embedded_attrs] != list(attrs):
         # None marks the position of an attribute that the format stores.
@@ -90,12 +87,9 @@ def _plan_file(
     placed = keyed.place_tensors(ordered)
     content: dict[str, Any] = {METADATA: metadata} if metadata else {}
     for _, conversion in entries:
-        shape, element, start, stop = placed[conversion.name]
-        content[conversion.name] = {
-            "dtype": _NAMES[element.name],
-            "shape": shape,
-            "data_offsets": (start, stop),  # relative to the end of the header
-        }
+        shape, element, *offsets = placed[conversion.name]  # relative to the end of the header
+        dtype = _NAMES[element.name]
+        content[conversion.name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
     options: Any = {"separators": (",", ":"), "ensure_ascii": False, "check_circular": False}
     text = dumps(content, **options).encode()
     text += b" " * (-len(text) % LENGTH_BYTES)
@@ -111,12 +105,11 @@ def _split(entries: Sequence[keyed.KeyedVariable], limit: int) -> list[list[keye
     shards: list[list[keyed.KeyedVariable]] = [[]]
     size = 0
     for entry in entries:
-        nbytes = entry[0].size * entry[1].element.stored.itemsize
-        if shards[-1] and size + nbytes > limit:
+        size += keyed.count_bytes(entry)
+        if shards[-1] and size > limit:
             shards.append([])
-            size = 0
+            size = keyed.count_bytes(entry)
         shards[-1].append(entry)
-        size += nbytes
     return shards
 
 
@@ -128,29 +121,22 @@ def _plan_index(
 ) -> FilePlan:
     """Plan an index and its files. Programs look for the attributes in each file."""
     stem = get_index_stem(checked.file_name)
-    names = [
-        f"{stem}-{number:05}-of-{len(shards):05}{SUFFIX}" for number in range(1, len(shards) + 1)
-    ]
-    siblings = tuple(
-        replace(_plan_file(checked, shard, attrs), name=name)
-        for name, shard in zip(names, shards, strict=True)
-    )
-    checksums = {file.name: compute_checksum(file.pieces[0].data) for file in siblings}
-    entries = [entry for shard in shards for entry in shard]
-    total = sum(v.size * conversion.element.stored.itemsize for v, conversion in entries)
-    content = {
-        "metadata": {**attrs, **embedded, TOTAL_SIZE: total, HEADER_CHECKSUMS: checksums},
-        WEIGHT_MAP: {
-            conversion.name: name
-            for name, shard in zip(names, shards, strict=True)
-            for _, conversion in shard
-        },
-    }
+    siblings, checksums, total = list[FilePlan](), dict[str, str](), 0
+    weight_map: dict[str, str] = {}
+    for number, shard in enumerate(shards, 1):
+        name = f"{stem}-{number:05}-of-{len(shards):05}{SUFFIX}"
+        plan = replace(_plan_file(checked, shard, attrs), name=name)
+        siblings.append(plan)
+        checksums[name] = compute_checksum(plan.pieces[0].data)
+        total += sum(map(keyed.count_bytes, shard))
+        weight_map |= dict.fromkeys((conversion.name for _, conversion in shard), name)
+    metadata = {**attrs, **embedded, TOTAL_SIZE: total, HEADER_CHECKSUMS: checksums}
+    content = {"metadata": metadata, WEIGHT_MAP: weight_map}
     text = (dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
     check_header_size(checked, text, MAX_HEADER_BYTES)
-    orphans = partial(_find_orphans, stem, frozenset(names))
+    orphans = partial(_find_orphans, stem, frozenset(checksums))
     conflicts = (f"{stem}{SUFFIX}",)
-    return FilePlan(len(text), (Piece(0, text),), (), siblings, orphans, conflicts)
+    return FilePlan(len(text), (Piece(0, text),), (), tuple(siblings), orphans, conflicts)
 
 
 def _find_orphans(stem: str, written: Collection[str], replaced: bytes) -> list[str]:
