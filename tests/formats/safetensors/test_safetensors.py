@@ -221,7 +221,10 @@ DAMAGED: Mapping[str, tuple[bytes, str]] = {
         make_file({"a": make_entry(), "b": make_entry(offsets=[1, 3])}, b"abc"),
         "the data_offsets of 'b'",
     ),
-    "data past the end": (make_file({"a": make_entry()}, b"a"), "the file at byte 69: 69 bytes, expected 70 b"),
+    "data past the end": (
+        make_file({"a": make_entry()}, b"a"),
+        "the file at byte 69: 69 bytes, expected 70 b",
+    ),
     "more data": (
         make_file({"a": make_entry()}, b"abc"),
         "the end of the data at byte .*1 more bytes",
