@@ -156,8 +156,8 @@ def unsynchronized(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 def forgotten_stores() -> Iterator[None]:
     """Let each test create its own obstore stores."""
     yield
-    if loaded := sys.modules.get("xr_tensorfmt.sources.stores"):
-        loaded._unpickle.cache_clear()
+    if loaded := sys.modules.get("xr_tensorfmt.sources.locations"):
+        loaded._adapters.clear()
 
 
 @pytest.fixture

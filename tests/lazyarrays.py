@@ -94,7 +94,7 @@ def make_source(kind: str, content: bytes, path: Path) -> Source:
             return FileObject(io.BytesIO(content))
         case _:
             path.write_bytes(content)
-            return LocalFile.from_path(path, io=kind)
+            return LocalFile.open_head(path, kind)[0]
 
 
 def make_pair(

@@ -27,9 +27,8 @@ from xr_tensorfmt.datasets.building import Keywords, check_keywords, find_droppe
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.opening import parse_file
 from xr_tensorfmt.sources import is_url
-from xr_tensorfmt.sources.locations import Location
-from xr_tensorfmt.sources.remote import RemoteFile, open_remote
-from xr_tensorfmt.sources.stores import adapt_obstore
+from xr_tensorfmt.sources.locations import Location, adapt_obstore
+from xr_tensorfmt.sources.stores import RemoteFile, open_remote
 
 try:
     from obspec_utils.registry import ObjectStoreRegistry

@@ -46,8 +46,8 @@ from xr_tensorfmt import (
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor
 from xr_tensorfmt.sources.locations import locate, locate_for_reading
-from xr_tensorfmt.sources.remote import HEAD_BYTES
 from xr_tensorfmt.sources.requests import MAX_ATTEMPTS, MAX_REQUESTS, MAX_TIMEOUTS
+from xr_tensorfmt.sources.stores import HEAD_BYTES
 
 VALUES = np.arange(60_000.0).reshape(300, 200)
 CONTENT = tf.make_0_9(VALUES)

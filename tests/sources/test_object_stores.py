@@ -23,8 +23,7 @@ from tests.processes import run_in_child
 from tests.servers import HttpStore
 from tests.servers import S3Store as Moto
 from xr_tensorfmt import SourceChangedError, explain, to_file
-from xr_tensorfmt.sources.locations import locate_for_reading
-from xr_tensorfmt.sources.stores import adapt_obstore
+from xr_tensorfmt.sources.locations import adapt_obstore, locate_for_reading
 
 VALUES = np.arange(6000.0).reshape(30, 200)
 CONTENT = tf.make_0_9(VALUES)
@@ -172,12 +171,14 @@ def test_urls_are_read_by_fsspec(s3: Moto) -> None:
 
 def test_writing_with_obstore_raises() -> None:
     data = xr.Dataset({"a": ("x", np.ones(3))})
-    with pytest.raises(TypeError, match="stores of obstore can be read, but not written"):
+    with pytest.raises(TypeError, match="for reading a store of obstore, not a MemoryStore"):
         to_file(data, "t.mag", fs=MemoryStore())
 
 
 def test_other_fs_arguments_raise() -> None:
-    with pytest.raises(TypeError, match="a file system of fsspec or a store of obstore, not a int"):
+    with pytest.raises(
+        TypeError, match="file system of fsspec, or for reading a store of obstore, not a int"
+    ):
         open_tensor("t.bin", fs=3)
     with pytest.raises(TypeError, match="needs the path of a file in it"):
         open_tensor(3, fs=MemoryStore())

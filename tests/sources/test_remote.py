@@ -28,8 +28,8 @@ from xr_tensorfmt import SourceChangedError, to_file
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.locations import Location
-from xr_tensorfmt.sources.remote import HEAD_BYTES, MAX_GAP, MAX_PART, RemoteFile
 from xr_tensorfmt.sources.requests import MAX_REQUESTS, Version, run_all
+from xr_tensorfmt.sources.stores import HEAD_BYTES, MAX_GAP, MAX_PART, RemoteFile
 
 MIB = 1 << 20
 
@@ -475,7 +475,7 @@ def test_file_url_is_local_file(tmp_path: Path) -> None:
             "/a",
             {"fs": "s3"},
             TypeError,
-            "fs= must be a file system of fsspec or a store of obstore, not a str",
+            "fs= must be a file system of fsspec, or for reading a store of obstore, not a str",
         ),
         (b"TENS", {"fs": MemoryFileSystem()}, TypeError, "needs the path of a file in it"),
         ("nowhere://a", {}, FileNotFoundError, "fsspec knows no protocol 'nowhere'"),
@@ -497,12 +497,6 @@ def test_compressed_open_files_raise() -> None:
     MemoryFileSystem().pipe_file("/t.gz", b"x")
     with pytest.raises(ValueError, match=r"compression='gzip', but .* decompress the file"):
         open_tensor(fsspec.open("memory://t.gz", compression="gzip"))
-
-
-def test_asynchronous_file_systems_raise(http: HttpStore) -> None:
-    fs = fsspec.filesystem("http", asynchronous=True)
-    with pytest.raises(ValueError, match="asynchronous=True"):
-        open_tensor(f"{http.url}/x", fs=fs)
 
 
 def test_store_without_object_size_raises() -> None:

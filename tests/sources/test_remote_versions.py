@@ -20,8 +20,8 @@ from tests.servers import Handler, HttpStore, S3Store
 from xr_tensorfmt import SourceChangedError
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.sources.locations import Location
-from xr_tensorfmt.sources.remote import open_remote
 from xr_tensorfmt.sources.requests import Version
+from xr_tensorfmt.sources.stores import open_remote
 
 
 def test_server_without_conditions_is_detected_by_its_answer(http: HttpStore) -> None:

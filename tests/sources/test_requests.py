@@ -80,7 +80,7 @@ def write_hole(path: Path, lengths: tuple[int, ...], dtype: str = "<f8") -> xr.D
         file.truncate(96 + int(np.prod(lengths, dtype=object)) * element.stored.itemsize)
     layout = column_major(Dense(lengths[::-1], element, 96))
     dims = tuple("abcdef"[: len(lengths)])
-    array = TensorArray(LocalFile.from_path(path), layout)
+    array = TensorArray(LocalFile.open_head(path)[0], layout)
     return xr.DataArray(xr.Variable(dims, LazyTensor(array)))
 
 

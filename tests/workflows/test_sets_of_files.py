@@ -20,7 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests.workflows.sets import KINDS, SETS, make_dataset, read_set, write_set
 from xr_tensorfmt import SourceChangedError, TensorFormatError, to_file, validate
 from xr_tensorfmt.sources.local import LocalFile
-from xr_tensorfmt.sources.remote import RemoteFile
+from xr_tensorfmt.sources.stores import RemoteFile
 
 CALLS = (
     "open", "pwrite", "ftruncate", "fsync", "replace", "rename", "link", "unlink", "chmod", "chown",

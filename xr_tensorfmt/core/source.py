@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from xr_tensorfmt.core.extents import PAGE, Bytes, Extents, Transfer
+from xr_tensorfmt.core.extents import PAGE, Bytes, Extents
 from xr_tensorfmt.errors import TensorFormatError
 
 Item = TypeVar("Item")
@@ -102,20 +102,14 @@ class Source(ABC):
     def read(self, extents: Extents) -> Bytes:
         """Fetch at least one byte range, and return the concatenated bytes, owned by the caller."""
         packed = np.empty(extents.nbytes, dtype=np.uint8)
-        self._read_into(packed, extents)
-        return packed
-
-    def _read_into(self, packed: Bytes, extents: Extents) -> None:
         with self.open() as fill:
-            for transfer in extents.iterate_transfers(self.plan_requests(extents), packed):
-                self._transfer(fill, transfer)
-
-    def _transfer(self, fill: Fill, transfer: Transfer) -> None:
-        start, stop, extents, out = transfer
-        buffer = out if out.size == stop - start else np.empty(stop - start, dtype=np.uint8)
-        self._fill(fill, start, buffer)
-        if buffer is not out:
-            extents.gather(buffer, start, out)
+            requests = self.plan_requests(extents)
+            for start, stop, ranges, out in extents.iterate_transfers(requests, packed):
+                buffer = out if out.size == stop - start else np.empty(stop - start, dtype=np.uint8)
+                self._fill(fill, start, buffer)
+                if buffer is not out:
+                    ranges.gather(buffer, start, out)
+        return packed
 
     def read_bytes(self, start: int, stop: int) -> bytes:
         """Fetch one short range. Raises like `read`."""

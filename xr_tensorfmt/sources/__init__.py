@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from errno import ENOENT
+from functools import partial
 from glob import glob, has_magic
 from io import BufferedReader, RawIOBase
 from typing import TYPE_CHECKING, Any, get_args
@@ -22,6 +23,8 @@ from xr_tensorfmt.sources.local import FileObject, LocalFile, Memory
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
+    from xr_tensorfmt.sources.locations import Location
+
 Options = Mapping[str, Any] | None
 
 ARCHIVES = ("zip", "tar", "libarchive")
@@ -32,7 +35,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(://|::)")
 _MODES = get_args(InputOutput)
 
 # Bytes of the buffer of a stream: parts of several requests for a store.
-_LOCAL_BUFFER, _REMOTE_BUFFER = 1 << 20, 16 << 20
+_BUFFER_BYTES = 16 << 20
 
 
 def get_path(file: Any) -> Any:
@@ -88,6 +91,11 @@ def get_class_names(value: object) -> Iterator[str]:
     return (f"{base.__module__}.{base.__qualname__}" for base in type(value).__mro__)
 
 
+def get_packages(value: object) -> set[str]:
+    """Return the packages of the classes of a value."""
+    return {name.partition(".")[0] for name in get_class_names(value)}
+
+
 def find_source(
     file: Any,
     io: InputOutput = "auto",
@@ -105,16 +113,15 @@ def find_source(
         if storage_options:
             raise ValueError("storage_options= applies only to URLs; omit it for this file")
         return open_source(file, io, verify_unchanged=verify_unchanged)
-    from xr_tensorfmt.sources.locations import locate_for_reading  # noqa: PLC0415
-    from xr_tensorfmt.sources.remote import open_remote  # noqa: PLC0415
+    from xr_tensorfmt.sources import locations, stores  # noqa: PLC0415  # slow to import
 
-    location = locate_for_reading(file, storage_options, fs, timeout, verify_unchanged)
+    location = locations.locate_for_reading(file, storage_options, fs, timeout, verify_unchanged)
     if location.is_local:
         path = location.path
         # `pathlib.Path.as_uri` encodes characters, and fsspec does not decode them.
         path = path if fs is not None or os.path.exists(path) else unquote(path)
         return open_source(path, io, verify_unchanged=verify_unchanged)
-    return open_remote(location)
+    return stores.open_remote(location)
 
 
 def open_source(
@@ -127,16 +134,12 @@ def open_source(
         return LocalFile.open_head(file, io, verify_unchanged=verify_unchanged)
     if isinstance(file, Source):
         return file, b""
-    if isinstance(file, bytes | bytearray | memoryview):
-        return Memory(file), b""
     if hasattr(file, "read") and hasattr(file, "seek"):
         return FileObject(file), b""
     with suppress(TypeError):
-        return Memory(memoryview(file)), b""  # such as Bytes of obstore
-    raise TypeError(
-        f"cannot open an object of type {type(file).__name__}; pass a path, a URL, "
-        "a binary file object or bytes"
-    )
+        return Memory(memoryview(file)), b""
+    name = f"an object of type {type(file).__name__}"
+    raise TypeError(f"cannot open {name}; pass a path, a URL, a binary file object or bytes")
 
 
 class _RawStream(RawIOBase):
@@ -147,21 +150,16 @@ class _RawStream(RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
-        """Return that bytes can be read."""
         return True
 
-    def seekable(self) -> bool:
-        """Return that the position can change."""
-        return True
+    seekable = readable
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Change the position."""
         origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._source.size}
         self._position = max(0, origin[whence] + offset)
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """Read the next bytes into a buffer, and return their number."""
         start, stop = self._position, min(self._position + len(buffer), self._source.size)
         if start >= stop:
             return 0
@@ -172,9 +170,7 @@ class _RawStream(RawIOBase):
 
 def open_stream(source: Source) -> BufferedReader:
     """Return a file object that reads a Source, with its checks, retries and time limits."""
-    return BufferedReader(
-        _RawStream(source), _REMOTE_BUFFER if source.high_latency else _LOCAL_BUFFER
-    )
+    return BufferedReader(_RawStream(source), _BUFFER_BYTES)
 
 
 def list_names(directory: Any, storage_options: Options = None, fs: Any = None) -> list[str]:
@@ -183,14 +179,10 @@ def list_names(directory: Any, storage_options: Options = None, fs: Any = None) 
     if fs is None and not is_remote(directory):
         names = os.listdir(os.path.expanduser(directory))
     else:
-        from xr_tensorfmt.sources.locations import locate_for_reading  # noqa: PLC0415
-        from xr_tensorfmt.sources.remote import call_store  # noqa: PLC0415
-
-        location = locate_for_reading(directory, storage_options, fs, DEFAULT_TIMEOUT)
+        location, call = _find_store(directory, storage_options, fs)
         path = location.path.rstrip("/") or "/"
         location.fs.invalidate_cache(path)
-        paths = call_store(location, "ls", path, detail=False)
-        names = [os.path.basename(path.rstrip("/")) for path in paths]
+        names = [os.path.basename(name.rstrip("/")) for name in call("ls", path, detail=False)]
     return sorted({name for name in names if not name.startswith(".")})
 
 
@@ -201,16 +193,23 @@ def find_matches(path: Any, storage_options: Options = None, fs: Any = None) -> 
         local = os.path.expanduser(path)
         is_name = not has_magic(local) or os.path.lexists(local)
         return [path] if is_name else sorted(glob(local))
-    from xr_tensorfmt.sources.locations import locate_for_reading  # noqa: PLC0415
-    from xr_tensorfmt.sources.remote import call_store  # noqa: PLC0415
-
-    location = locate_for_reading(path, storage_options, fs, DEFAULT_TIMEOUT)
+    location, call = _find_store(path, storage_options, fs)
     pattern = location.path.partition("?")[0] if "://" in location.path else location.path
     if not has_magic(pattern):
         return [path]
     with suppress(FileNotFoundError, NotADirectoryError):
-        call_store(location, "info", location.path)
+        call("info", location.path)
         return [path]
-    matches = sorted(call_store(location, "glob", location.path))
+    matches = sorted(call("glob", location.path))
     visible = [match for match in matches if not os.path.basename(match).startswith(".")]
     return visible if fs is not None else [location.replace_path(match).url for match in visible]
+
+
+def _find_store(
+    path: Any, storage_options: Options, fs: Any
+) -> tuple[Location, Callable[..., Any]]:
+    """Return a location, and a function that calls a method of its file system with retries."""
+    from xr_tensorfmt.sources import locations, stores  # noqa: PLC0415  # slow to import
+
+    location = locations.locate_for_reading(path, storage_options, fs, DEFAULT_TIMEOUT)
+    return location, partial(stores.call_store, location)

@@ -5,7 +5,6 @@ Files are read into new memory or through windows: private memory maps.
 
 from __future__ import annotations
 
-import glob
 import mmap
 import os
 import pickle
@@ -15,7 +14,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from errno import ENOENT
+from errno import EMFILE
+from functools import partial
 from io import BytesIO, FileIO
 from typing import Any, BinaryIO, Self
 from uuid import uuid4
@@ -40,10 +40,6 @@ _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" e
 _MIN_WINDOW, _MAX_WINDOW = 64 << 10, 64 << 20
 # Mean length of ranges up to which copying them from a window is faster than requests.
 _MAX_PIECE = 64 << 10
-# Bytes of a line of the processor cache.
-_ALIGNMENT = 64
-# Opening a named pipe, which may have replaced the file, would wait for a writer.
-_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _HOST = platform.node()
 
 
@@ -56,34 +52,29 @@ class _Window(mmap.mmap):
 _windows: WeakSet[_Window] = WeakSet()
 
 
-@dataclass(slots=True)
-class _OpenFile:
-    """An open file, which fills buffers."""
-
-    descriptor: int
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self.descriptor)
-
-    def __call__(self, start: int, buffer: memoryview) -> int:
-        if hasattr(os, "preadv"):
-            return os.preadv(self.descriptor, [buffer], start)
-        with FileIO(self.descriptor, closefd=False) as file:
-            file.seek(start)
-            return file.readinto(buffer)
+def _open_file(path: str) -> FileIO:
+    # Opening a named pipe, which may have replaced the file, would wait for a writer.
+    wait_for_none = getattr(os, "O_NONBLOCK", 0)
+    return FileIO(path, opener=lambda path, flags: os.open(path, flags | wait_for_none))
 
 
-def _build_window(descriptor: int, origin: int, length: int) -> _Window | None:
+def _fill(file: BinaryIO | FileIO, start: int, buffer: memoryview) -> int:
+    file.seek(start)
+    if hasattr(file, "readinto"):
+        return int(file.readinto(buffer))
+    piece = memoryview(file.read(len(buffer)))  # obstore returns a buffer that is not bytes
+    buffer[: len(piece)] = piece
+    return len(piece)
+
+
+def _build_window(descriptor: int, origin: int, length: int) -> _Window:
     if sys.platform == "win32":
         return _Window(descriptor, length, access=mmap.ACCESS_COPY, offset=origin)
     flags = mmap.MAP_PRIVATE | _NO_RESERVE
     if sys.version_info >= (3, 13):
         return _Window(descriptor, length, flags, offset=origin, trackfd=False)
     if len(_windows) >= os.sysconf("SC_OPEN_MAX") // _DESCRIPTOR_FRACTION:
-        return None
+        raise OSError(EMFILE, "this process has many memory maps")
     return _Window(descriptor, length, flags, offset=origin)
 
 
@@ -113,51 +104,32 @@ class LocalFile(Source):
     io: InputOutput = "auto"
     verify_unchanged: bool = True
 
-    @classmethod
-    def from_path(cls, path: str | os.PathLike[str], *, io: InputOutput = "auto") -> Self:
-        """Return the file at `path`; ``~`` is the home directory."""
-        return cls.open_head(path, io)[0]
+    short_gap = PAGE  # the gaps are in the same pages as the values between them
 
     @classmethod
     def open_head(
-        cls, path: str | os.PathLike[str], io: InputOutput, *, verify_unchanged: bool = True
+        cls,
+        path: str | os.PathLike[str],
+        io: InputOutput = "auto",
+        *,
+        verify_unchanged: bool = True,
     ) -> tuple[Self, bytes]:
-        """Return the file at `path` and its first page, to open the file once for both."""
+        """Return the file at `path` and its first page; ``~`` is the home directory."""
         absolute = os.path.abspath(os.path.expanduser(path))
-        try:
-            file = _OpenFile(os.open(absolute, _READ))
-        except FileNotFoundError:
-            if not glob.has_magic(absolute):
-                raise
-            reason = "No file has this name; use xarray.open_mfdataset for a pattern"
-            raise FileNotFoundError(ENOENT, reason, absolute) from None
-        except PermissionError:
-            if os.path.isdir(absolute):  # Windows opens no directory
-                raise build_directory_error(absolute) from None
-            raise
-        with file:
-            status = os.fstat(file.descriptor)
-            if stat.S_ISDIR(status.st_mode):
-                raise build_directory_error(absolute)
+        if os.path.isdir(absolute):  # Windows would raise PermissionError
+            raise build_directory_error(absolute)
+        with _open_file(absolute) as file:
+            status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(f"{absolute} is not a regular file, so it cannot be opened")
-            head = os.read(file.descriptor, PAGE)
+            head = file.read(PAGE)
         size, mtime_ns, inode = status.st_size, status.st_mtime_ns, status.st_ino
         return cls(absolute, size, mtime_ns, inode, _HOST, io, verify_unchanged), head
-
-    @property
-    def short_gap(self) -> int:  # type: ignore[override]
-        """Shorter gaps are in the same pages as the values between them."""
-        return super().short_gap if self.io == "read" else PAGE
 
     @property
     def name(self) -> str:
         """The absolute path."""
         return self.path
-
-    def __dask_tokenize__(self) -> tuple[object, ...]:
-        """Return path, size, time and inode, so that a replaced file gets another token."""
-        return type(self).__name__, self.path, self.size, self.mtime_ns, self.inode, self.io
 
     def sibling(self, path: str) -> tuple[Self, bytes]:
         """Open another file in the same directory or below it, with the same `io`."""
@@ -172,9 +144,7 @@ class LocalFile(Source):
         actual = status.st_size, status.st_mtime_ns, inode
         expected = self.size, self.mtime_ns, self.inode
         if actual != expected and (self.verify_unchanged or self.size != status.st_size):
-            hint = "it was changed or replaced after it was opened; open it again"
-            if self.size == status.st_size:
-                hint += f", {SAME_BYTES}"
+            hint = f"it was changed or replaced after it was opened; open it again, {SAME_BYTES}"
             descriptions = _describe(*actual), _describe(*expected)
             raise SourceChangedError(self.path, "the file", *descriptions, hint)
 
@@ -182,15 +152,17 @@ class LocalFile(Source):
         """Raise OSError or SourceChangedError if the file was changed, replaced or removed."""
         self._check(os.stat(self.path))
 
-    def open(self) -> _OpenFile:
+    @contextmanager
+    def _open_unchanged(self) -> Iterator[FileIO]:
+        with _open_file(self.path) as file:
+            self._check(os.fstat(file.fileno()))
+            yield file
+
+    @contextmanager
+    def open(self) -> Iterator[Fill]:
         """Open the file for a batch of reads, and check that it has not changed."""
-        descriptor = os.open(self.path, _READ)
-        try:
-            self._check(os.fstat(descriptor))
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return _OpenFile(descriptor)
+        with self._open_unchanged() as file:
+            yield partial(_fill, file)
 
     def allow_windows(self) -> LocalFile:
         """Return the file with ``io="mmap"`` unless the user chose another mode."""
@@ -209,49 +181,25 @@ class LocalFile(Source):
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch ranges into new memory, copy them from windows, or return the only window."""
-        planned = self.plan_windows(extents)
-        if planned is not None and len(extents) == 1:
-            window = self._map(*extents.bounds)
-            if window is not None:
-                return window
-        packed = _allocate(extents.bounds[0], extents.nbytes)
-        if planned is None or not self._copy_from_windows(extents, planned, packed):
-            self._read_into(packed, extents)
-        return packed
+        windows = self.plan_windows(extents)
+        if windows is not None:
+            with suppress(OSError, ValueError, OverflowError):  # the file cannot be mapped
+                if len(extents) == 1:
+                    return self._map(*extents.bounds)
+                packed = np.empty(extents.nbytes, dtype=np.uint8)
+                for start, stop, ranges, out in extents.iterate_transfers(windows, packed):
+                    ranges.gather(self._map(start, stop), start, out)
+                return packed
+        return super().read(extents)
 
-    def _copy_from_windows(self, extents: Extents, windows: Extents, packed: Bytes) -> bool:
-        """Copy ranges from windows; return False if one cannot be mapped."""
-        for start, stop, ranges, out in extents.iterate_transfers(windows, packed):
-            window = self._map(start, stop)
-            if window is None:
-                return False
-            ranges.gather(window, start, out)
-        return True
-
-    def _map(self, start: int, stop: int) -> Bytes | None:
-        """Map a range, copy-on-write, or return None if that is impossible."""
+    def _map(self, start: int, stop: int) -> Bytes:
+        """Map a range, copy-on-write."""
         origin = start - start % mmap.ALLOCATIONGRANULARITY
-        window = None
-        with self.open() as file, suppress(OSError, ValueError, OverflowError):
-            window = _build_window(file.descriptor, origin, stop - origin)
-        if window is None:
-            return None
+        with self._open_unchanged() as file:
+            window = _build_window(file.fileno(), origin, stop - origin)
         window.path = self.path
         _windows.add(window)
         return np.frombuffer(window, dtype=np.uint8)[start - origin :]
-
-
-def _allocate(start: int, size: int) -> Bytes:
-    """Return memory for bytes of a file, half a page away from the position of `start` in its page.
-
-    Copying takes three times as long if bytes move up by 1 to 31 bytes, modulo a page.
-    """
-    if size < _MIN_WINDOW:
-        return np.empty(size, dtype=np.uint8)
-    memory = np.empty(size + PAGE, dtype=np.uint8)
-    aligned = (start + PAGE // 2) // _ALIGNMENT * _ALIGNMENT
-    shift = (aligned - memory.ctypes.data) % PAGE
-    return memory[shift : shift + size]
 
 
 def _describe(size: int, mtime_ns: int, inode: int) -> str:
@@ -267,15 +215,8 @@ class FileObject(Source):
         name = name or getattr(file, "name", "")
         self._name = redact(name) if name and isinstance(name, str) else f"<{type(file).__name__}>"
         self._set_file(file)
-        try:
-            with self._use() as file:
-                file.seek(0, os.SEEK_END)
-                self.size = file.tell()
-                is_text = isinstance(file.read(0), str)
-        except (OSError, AttributeError) as error:
-            raise TypeError(f"{self.name} is not seekable; pass a path or the bytes") from error
-        if is_text:
-            raise TypeError(f"{self.name} is opened in text mode; open the file with mode 'rb'")
+        with self._use():
+            self.size = file.seek(0, os.SEEK_END)
 
     def _set_file(self, file: BinaryIO) -> tuple[BinaryIO, ForkSafeLock, int]:
         self._shared = file, share_lock(("file object", id(file))), os.getpid()
@@ -297,11 +238,6 @@ class FileObject(Source):
         if process != os.getpid() and not isinstance(file, BytesIO):
             # The file object of a forked process shares the position with its parent.
             file, lock, _ = self._set_file(pickle.loads(self._pickle()))  # noqa: S301  # own bytes
-        if getattr(file, "closed", False):
-            raise ValueError(
-                f"{self.name} is closed, so its values cannot be read; load the values before "
-                "closing the file, or open it by path"
-            )
         with lock.current:
             position = file.tell()
             try:
@@ -313,17 +249,7 @@ class FileObject(Source):
     def open(self) -> Iterator[Fill]:
         """Lock the file object for a batch of reads."""
         with self._use() as file:
-
-            def fill(start: int, buffer: memoryview) -> int:
-                file.seek(start)
-                if hasattr(file, "readinto"):
-                    return int(file.readinto(buffer))
-                # obstore returns a buffer that is not bytes.
-                piece = memoryview(file.read(len(buffer)))
-                buffer[: len(piece)] = piece
-                return len(piece)
-
-            yield fill
+            yield partial(_fill, file)
 
     def _pickle(self) -> bytes:
         try:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import pickle
 import re
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from fsspec import AbstractFileSystem
@@ -16,21 +17,11 @@ from fsspec.core import OpenFile, url_to_fs
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from xr_tensorfmt.core.source import DEFAULT_TIMEOUT, check_timeout
+from xr_tensorfmt.core.source import DEFAULT_TIMEOUT, Result, check_timeout
 from xr_tensorfmt.errors import redact
-from xr_tensorfmt.sources import get_path, is_url, split_chain
+from xr_tensorfmt.sources import get_class_names, get_path, is_url, split_chain
 from xr_tensorfmt.sources.requests import MAX_REQUESTS
 from xr_tensorfmt.sources.store_errors import translate_error
-from xr_tensorfmt.sources.stores import (
-    CachedStore,
-    FsspecStore,
-    ObstoreStore,
-    adapt_obstore,
-    get_fsspec_store,
-    is_obstore,
-)
-
-Result = TypeVar("Result")
 
 _WEB = ("http://", "https://")
 
@@ -38,6 +29,7 @@ _WEB = ("http://", "https://")
 _QUERY = re.compile(r"[?#].*", re.DOTALL)
 _VERSION = re.compile(r"(?:\?(?:versionId|versionid|generation)=[^/?#]+|#\d+)\Z")
 
+CACHE = "fsspec.implementations.cached.CachingFileSystem"
 
 _COLONS = "\ue03a"
 """Stands for ``::`` in names while fsspec divides a chain of URLs."""
@@ -95,12 +87,6 @@ class Location:
         return isinstance(self.fs, LocalFileSystem)
 
     @property
-    def store(self) -> FsspecStore | ObstoreStore:
-        """The store that sends the requests."""
-        fs: Any = self.fs
-        return fs if isinstance(fs, ObstoreStore) else get_fsspec_store(fs, self.timeout)
-
-    @property
     def server(self) -> tuple[int, str]:
         """Key of the limit on requests: the file system, and for HTTP the host."""
         return hash(self.fs), urlsplit(self.path).netloc if "://" in self.path else ""
@@ -146,6 +132,11 @@ class Location:
         raise failure from None
 
 
+def is_cache(fs: Any) -> bool:
+    """Return whether a file system keeps local copies."""
+    return CACHE in get_class_names(fs)
+
+
 def exists(fs: AbstractFileSystem, path: str) -> bool:
     """Return whether a path exists. Unlike ``fs.exists``, raise if the request fails."""
     try:
@@ -153,23 +144,6 @@ def exists(fs: AbstractFileSystem, path: str) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
-
-
-def is_cache(fs: object) -> bool:
-    """Return whether a file system keeps local copies."""
-    return isinstance(get_fsspec_store(fs), CachedStore)
-
-
-def locate(
-    file: Any, storage_options: Mapping[str, Any] | None, fs: AbstractFileSystem | None
-) -> Location:
-    """Return the location of a file or object, for writing."""
-    if is_obstore(fs):
-        raise TypeError(
-            f"fs={fs!r}: stores of obstore can be read, but not written; pass a URL, or a file "
-            "system of fsspec such as obstore.fsspec.FsspecStore"
-        )
-    return _locate(file, dict(storage_options or {}), fs, {})
 
 
 def locate_for_reading(
@@ -186,71 +160,140 @@ def locate_for_reading(
     timeout = check_timeout(timeout)
     # botocore must not retry as well.
     config = {"retries": {"total_max_attempts": 1}, "read_timeout": timeout}
-    location = _locate(file, options, fs, config)
+    location = locate(file, options, adapt_obstore(fs) if is_obstore(fs) else fs, config)
     # The first request to a cache may download the whole file.
     timeout = None if is_cache(location.fs) else timeout
     return replace(location, timeout=timeout, verify_unchanged=verify_unchanged)
 
 
-def _locate(file: Any, options: dict[str, Any], fs: Any, config: Mapping[str, Any]) -> Location:
-    """Return the location of a file; `config` configures botocore for URLs of S3."""
-    if options and not (fs is None and isinstance(file, str)):
+def locate(
+    file: Any,
+    storage_options: Mapping[str, Any] | None,
+    fs: Any,
+    s3_config: Mapping[str, Any] | None = None,
+) -> Location:
+    """Return the location of a file or object. `s3_config` configures botocore for URLs."""
+    if storage_options and (fs is not None or not isinstance(file, str)):
         raise ValueError(
             "storage_options= applies only to URLs, but the file already has a file system; omit it"
         )
-    url = ""
     if fs is not None:
-        fs, path = _locate_in_file_system(fs, file)
+        location = _locate_in_file_system(fs, get_path(file))
     elif isinstance(file, OpenFile):
-        url, fs, path = file.full_name, file.fs, file.path
+        location = Location(file.full_name, file.fs, file.path)
     elif not is_url(file):
-        url, fs, path = file, LocalFileSystem(), os.path.abspath(os.path.expanduser(file))
+        path = os.path.abspath(os.path.expanduser(file))
+        return Location(file, LocalFileSystem(), path)
     else:
-        if file.startswith(("s3://", "s3a://")):
-            # botocore opens ten connections by default.
-            config = {"max_pool_connections": MAX_REQUESTS, **config}
-            options["config_kwargs"] = {**config, **options.get("config_kwargs", {})}
-        url = file
-        fs, path = _find_file_system(url, options)
+        location = _locate_url(file, dict(storage_options or {}), s3_config or {})
+    fs, path = location.fs, location.path
     while isinstance(fs, DirFileSystem):  # requests to the file system below may have conditions
         # It refuses paths outside of a local directory. fsspec has no public form.
         fs, path = fs.fs, fs._join(path)  # noqa: SLF001
-    url = url or fs.unstrip_protocol(path)
-    name, compression = redact(url), getattr(file, "compression", None)
-    if compression:
+    location = Location(location.url or fs.unstrip_protocol(path), fs, path)
+    if compression := getattr(file, "compression", None):
         raise ValueError(
-            f"{name}: compression={compression!r}, but byte ranges of compressed files cannot be "
-            "read or written; decompress the file, or omit compression="
+            f"{location.name}: compression={compression!r}, but byte ranges of compressed files "
+            "cannot be read or written; decompress the file, or omit compression="
         )
-    if getattr(fs, "asynchronous", False):
-        raise ValueError(
-            f"{name}: other threads cannot use a file system with asynchronous=True; omit it"
-        )
-    return Location(url, fs, path)
+    return location
 
 
-def _find_file_system(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, str]:
-    """Return the file system and the path of a URL."""
+def _locate_url(url: str, options: dict[str, Any], s3_config: Mapping[str, Any]) -> Location:
+    """Return the location of a URL."""
+    if url.startswith(("s3://", "s3a://")):
+        # botocore opens ten connections by default.
+        config = {"max_pool_connections": MAX_REQUESTS, **s3_config}
+        options["config_kwargs"] = {**config, **options.get("config_kwargs", {})}
     # fsspec would divide names at "::", too.
     chain = "::".join(part.replace("::", _COLONS) for part in split_chain(url))
     try:
         fs, path = url_to_fs(chain, **options)
-        return fs, path.replace(_COLONS, "::")
+        return Location(url, fs, path.replace(_COLONS, "::"))
     except Exception as error:  # noqa: BLE001  # libraries do not share a base class
-        kept = ImportError, TypeError, ValueError
-        failure = translate_error(error, redact(url), url, options, kept=kept)
+        failure = translate_error(error, redact(url), url, options)
     raise failure
 
 
-def _locate_in_file_system(fs: Any, file: Any) -> tuple[Any, str]:
-    """Return the file system and the path in its form."""
-    if not isinstance(fs, AbstractFileSystem) and not is_obstore(fs):
-        raise TypeError(
-            f"fs= must be a file system of fsspec or a store of obstore, not a {type(fs).__name__}"
-        )
-    path = get_path(file)
+def _locate_in_file_system(fs: Any, path: Any) -> Location:
+    """Return the location of a path in its form for a file system."""
     if not isinstance(path, str):
-        raise TypeError(f"fs= needs the path of a file in it, not a {type(file).__name__}")
-    if is_obstore(fs):
-        return adapt_obstore(fs), path.strip("/")
-    return fs, fs._strip_protocol(path)  # noqa: SLF001  # fsspec has no public form
+        raise TypeError(f"fs= needs the path of a file in it, not a {type(path).__name__}")
+    if isinstance(fs, ObstoreStore):
+        return Location("", fs, path.strip("/"))
+    if not isinstance(fs, AbstractFileSystem):
+        raise TypeError(
+            "fs= must be a file system of fsspec, or for reading a store of obstore, not a "
+            f"{type(fs).__name__}"
+        )
+    return Location("", fs, fs._strip_protocol(path))  # noqa: SLF001  # fsspec has no public form
+
+
+_ROOTS = {
+    "Azure": "az://",
+    "GCS": "gs://",
+    "Local": "file:///",
+    "Memory": "memory://",
+    "S3": "s3://",
+}
+
+_processes: set[int] = set()
+"""Processes that have used obstore. A process forked from one of them lacks its threads."""
+
+
+def is_obstore(store: object) -> bool:
+    """Return whether an object has the methods of a store of obstore."""
+    return hasattr(store, "head_async") and hasattr(store, "get_async")
+
+
+class ObstoreStore:
+    """A store of obstore, with the attributes of an fsspec file system that are used to read."""
+
+    async_impl = True
+    storage_args = ()
+
+    def __init__(self, store: Any) -> None:
+        _processes.add(os.getpid())
+        self.store = store
+        names = "url", "prefix", "config", "client_options"
+        self.storage_options = {name: getattr(store, name, None) for name in names}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the store."""
+        return adapt_obstore, (self.store,)
+
+    def check_process(self) -> None:
+        """Raise RuntimeError if the process was forked after obstore was used."""
+        if _processes - {os.getpid()}:
+            raise RuntimeError(
+                "a store of obstore cannot be used in a forked process; start the process with "
+                "'spawn' or 'forkserver', or pass an fsspec file system"
+            )
+
+    def invalidate_cache(self, path: str) -> None:
+        """Do nothing. obstore does not cache."""
+
+    def unstrip_protocol(self, path: str) -> str:
+        """Return the URL of an object."""
+        options = self.storage_options
+        config = options["config"] or {}
+        bucket = config.get("bucket") or config.get("container_name")
+        parts = options["url"], bucket, options["prefix"], path
+        joined = "/".join(str(part).strip("/") for part in parts if part)
+        names = [base.__name__.removesuffix("Store") for base in type(self.store).__mro__]
+        return next((_ROOTS[name] for name in names if name in _ROOTS), "") + joined
+
+    async def _info(self, path: str) -> dict[str, Any]:
+        return dict(await self.store.head_async(path))
+
+
+_adapters: deque[ObstoreStore] = deque(maxlen=32)
+
+
+def adapt_obstore(store: Any) -> ObstoreStore:
+    """Return the adapter of a store. Equal stores share one, its connections and its limit."""
+    adapter = next((known for known in list(_adapters) if known.store == store), None)
+    if adapter is None:
+        adapter = ObstoreStore(store)
+        _adapters.append(adapter)
+    return adapter

@@ -28,6 +28,7 @@ from xr_tensorfmt.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
+from xr_tensorfmt.sources import get_packages
 from xr_tensorfmt.sources.store_errors import find_response, find_transient_failure
 
 if TYPE_CHECKING:
@@ -52,7 +53,11 @@ class Version:
     @classmethod
     def from_info(cls, info: Mapping[str, Any]) -> Version:
         """Return the version in the info of a file system."""
-        return cls(info.get("size"), _get_first(info, _ETAGS), _get_first(info, _TIMES))
+        etag, modified = (
+            next((str(info[name]) for name in names if info.get(name)), "")
+            for names in (_ETAGS, _TIMES)
+        )
+        return cls(info.get("size"), etag, modified)
 
     @property
     def strong_etag(self) -> str:
@@ -72,10 +77,6 @@ class Version:
         names = f"{self.size} bytes", f"entity tag {self.etag}", f"modified {self.modified}"
         is_known = self.size is not None, self.etag, self.modified
         return ", ".join(compress(names, is_known)) or "another version"
-
-
-def _get_first(info: Mapping[str, Any], names: Iterable[str]) -> str:
-    return next((str(info[name]) for name in names if info.get(name)), "")
 
 
 NO_VERSION = Version()
@@ -106,8 +107,7 @@ class RangeResponse:
 class RangeRequest:
     """A request for bytes of an object, with the version it was opened with, if it is known."""
 
-    url: str
-    path: str
+    location: Location
     start: int
     stop: int
     version: Version = NO_VERSION
@@ -127,31 +127,26 @@ class RangeRequest:
     def check_response(self, response: RangeResponse) -> None:
         """Raise if a response has another version, or other bytes than requested."""
         if self.version.differs(response.version):
-            raise build_changed_error(self.url, response.version, self.version)
+            raise build_changed_error(self.location.name, response.version, self.version)
         # The size is unknown before the first response, so its range may pass the end.
         is_short = self.version.size is not None and response.count < self.length
         is_long = response.count > self.length
         offset = self.start if response.start is None else response.start
         if offset != self.start or is_short or is_long:
-            count = f"more than {self.length}" if is_long else response.count
+            received = f"more than {self.length}" if is_long else response.count
             reason = (
-                f"the server sent {count} bytes from byte {offset}, expected {self.length} from "
+                f"the server sent {received} bytes from byte {offset}, expected {self.length} from "
                 f"byte {self.start}; the object has changed, or its server does not serve byte "
                 "ranges; put 'simplecache::' before the URL to open a local copy"
             )
-            raise OSError(errno.EIO, reason, self.url)
+            raise OSError(errno.EIO, reason, self.location.name)
 
 
 def build_changed_error(path: str, actual: Version, expected: Version) -> SourceChangedError:
     """Return the error for an object that was replaced after it was opened."""
     _logger.info("%s: replaced since it was opened, it is %s, not %s", path, actual, expected)
-    return SourceChangedError(
-        path,
-        field="the object",
-        actual=actual,
-        expected=str(expected),
-        hint=f"it has been replaced since it was opened; open it again, {SAME_BYTES}",
-    )
+    hint = f"it has been replaced since it was opened; open it again, {SAME_BYTES}"
+    return SourceChangedError(path, "the object", actual, str(expected), hint)
 
 
 MAX_REQUESTS = 24
@@ -167,14 +162,12 @@ getattr(threading, "_register_atexit", atexit.register)(_is_shutdown.set)
 _thread_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
-def wait_for_result(future: Future[Result], check: Callable[[], None] | None = None) -> Result:
-    """Wait for a future, and cancel it if the wait ends before. `check` may end it by an error."""
+def wait_for_result(future: Future[Result]) -> Result:
+    """Wait for a future, and cancel it if the wait ends before."""
     try:
         while not wait([future], _INTERVAL).done:
             if _is_shutdown.is_set():
                 raise RuntimeError("the process is ending, so the request was cancelled")
-            if check is not None:
-                check()
         return future.result()
     finally:
         future.cancel()
@@ -243,24 +236,8 @@ def start_request(
     request: RangeRequest | None = None,
 ) -> Future[Result]:
     """Start a request, whose attempts `attempt` makes. The event loop runs in another thread."""
-
-    async def send() -> Result:
-        try:
-            await location.store.prepare()
-            return await retry(location, attempt, request)
-        except Exception as error:  # noqa: BLE001  # libraries do not share a base class
-            failure = _translate(location, error, request)
-        # Raising outside of the except clause leaves out the original error as context.
-        raise failure
-
     loop = getattr(location.fs, "loop", None) or get_loop()
-    return asyncio.run_coroutine_threadsafe(send(), loop)
-
-
-def _translate(location: Location, error: Exception, request: RangeRequest | None) -> Exception:
-    response = find_response(error)
-    context = request.describe(response.status if response else 0) if request else ""
-    return location.translate(error, context)
+    return asyncio.run_coroutine_threadsafe(retry(location, attempt, request), loop)
 
 
 async def retry(
@@ -277,50 +254,49 @@ async def retry(
     while True:
         async with slot:  # released during pauses
             try:
-                async with asyncio.timeout(None if limit == inf else limit):
+                async with asyncio.timeout(limit):
                     return await attempt()
-            except Exception as error:
-                cause = find_transient_failure(error)
-                if cause is None:
-                    raise
-        failure: Any = _translate(location, cause, request)
+            except Exception as error:  # noqa: BLE001  # libraries do not share a base class
+                transient = find_transient_failure(error)
+                response = find_response(transient or error)
+                context = request.describe(response.status) if request else ""
+                failure = location.translate(transient or error, context)
+        # Raising outside of the except clause leaves out the original error as context.
+        if transient is None:
+            raise failure
         attempts += 1
         timeouts += isinstance(failure, TimeoutError)
-        response = find_response(cause)
-        requested_pause = response.pause if response else 0.0
-        is_last = attempts == MAX_ATTEMPTS or timeouts == MAX_TIMEOUTS
-        library_has_retried = response is not None and location.store.retries_statuses
-        if is_last or library_has_retried or requested_pause > timeout:
-            numbers = attempts, clock() - start, requested_pause
-            failure = _build_last_error(location, failure, request, *numbers)
-            _logger.info("%s", failure)
-            # Raising outside of the except clause leaves out the original error as context.
-            raise failure
+        is_last = attempts == MAX_ATTEMPTS or timeouts == MAX_TIMEOUTS or response.pause > timeout
+        if is_last or (response.status and _retries_statuses(location.fs)):
+            seconds = clock() - start
+            raise _build_last_error(failure, request, attempts, seconds, response.pause)
         pause = FIRST_PAUSE * 2 ** (attempts - 1) * _jitter.uniform(0.5, 1)
-        pause = max(requested_pause, pause)
+        pause = max(pause, response.pause)
         _logger.info("%s; next attempt in %.3g s", failure, pause)
         await asyncio.sleep(pause)
 
 
+def _retries_statuses(fs: Any) -> bool:
+    """Return whether the library of a file system itself retries error statuses."""
+    packages = get_packages(fs)
+    if "s3fs" in packages:  # botocore does by default
+        return bool((fs.config_kwargs.get("retries") or {}).get("total_max_attempts") != 1)
+    return not packages.isdisjoint(("adlfs", "gcsfs", "huggingface_hub"))
+
+
 def _build_last_error(
-    location: Location,
-    failure: Any,
-    request: RangeRequest | None,
-    attempts: int,
-    seconds: float,
-    pause: float,
+    failure: Any, request: RangeRequest | None, attempts: int, seconds: float, pause: float
 ) -> StoreUnavailableError:
-    """Return the error of a request that is not tried again. The server requests a pause."""
+    """Return and log the error of a request that is not tried again."""
     is_timeout = isinstance(failure, TimeoutError)
     error_type = StoreTimeoutError if is_timeout else StoreUnavailableError
     hint = "pass a larger timeout= to wait longer" if is_timeout else "try again later"
     if pause:
         hint = f"the server requests a pause of {pause:.3g} s; {hint}"
-    elif is_timeout and location.store.retries_statuses:
-        hint = f"its package may be waiting because of a rate limit (status 429); {hint}"
     times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
     reason = f"{failure.strerror}; gave up after {times} in {seconds:.3g} s; {hint}"
     span = (request.start, request.stop) if request else None
     error = error_type(failure.errno, reason, failure.filename)
     error.span, error.attempts, error.seconds = span, attempts, seconds
+    _logger.info("%s", error)
     return error

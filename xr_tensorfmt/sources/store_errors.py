@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.client import responses
@@ -21,23 +21,19 @@ _SECRET_OPTION = re.compile(
 )
 _MIN_SECRET_LENGTH = 4
 
-# Exceptions of Python, aiohttp, http.client, botocore, obstore, requests and httpx, or their base
-# classes.
-_ERRNOS = {
-    errno.ENOENT: "FileNotFoundError",
+# Statuses, and exceptions of Python, aiohttp, http.client, botocore, obstore, requests and httpx.
+_CAUSES = {
+    errno.ENOENT: "404 410 FileNotFoundError",
     errno.EEXIST: "FileExistsError",
     errno.EISDIR: "IsADirectoryError",
-    errno.EACCES: "PermissionError NoCredentialsError PermissionDeniedError UnauthenticatedError",
-    errno.ETIMEDOUT: "TimeoutError ConnectTimeoutError ReadTimeoutError Timeout TimeoutException",
+    errno.EACCES: "401 403 407 PermissionError NoCredentialsError PermissionDeniedError "
+    "UnauthenticatedError",
+    errno.ETIMEDOUT: "408 504 TimeoutError ConnectTimeoutError ReadTimeoutError Timeout "
+    "TimeoutException",
     errno.ECONNRESET: "ConnectionResetError ClientPayloadError ServerDisconnectedError "
     "IncompleteRead HTTPClientError IncompleteReadError ResponseParserError",
 }
-_ERRNO_BY_NAME = {name: number for number, names in _ERRNOS.items() for name in names.split()}
-_ERRNO_BY_STATUS = {
-    **dict.fromkeys((401, 403, 407), errno.EACCES),
-    **dict.fromkeys((404, 410), errno.ENOENT),
-    **dict.fromkeys((408, 504), errno.ETIMEDOUT),
-}
+_ERRNO_BY_CAUSE = {cause: number for number, causes in _CAUSES.items() for cause in causes.split()}
 _REASONS = {
     errno.ENOENT: "there is no such object",
     errno.ETIMEDOUT: "the response was not complete in time",
@@ -47,14 +43,12 @@ _TRANSIENT_ERRNOS = {errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ET
 
 
 def translate_error(
-    error: Exception,
-    url: str,
-    path: str,
-    options: object,
-    context: str = "",
-    kept: tuple[type[Exception], ...] = (ImportError, TypeError),
+    error: Exception, url: str, path: str, options: object, context: str = ""
 ) -> Exception:
-    """Return a picklable error without secrets: an OSError, or one of the `kept` types."""
+    """Return a picklable error without secrets: an OSError, ImportError, TypeError or MemoryError.
+
+    `path` and `options` are searched for secrets.
+    """
     if isinstance(error, TensorFormatError | StoreUnavailableError | MemoryError):
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
@@ -64,7 +58,7 @@ def translate_error(
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _MIN_SECRET_LENGTH:
             reason = reason.replace(secret, "***")
-    for error_type in kept:
+    for error_type in (ImportError, TypeError):
         if isinstance(error, error_type):
             return error_type(f"{url}: {reason}{context}")
     return OSError(_get_errno(error), f"{reason}{context}", url)
@@ -72,17 +66,17 @@ def translate_error(
 
 @dataclass(frozen=True)
 class Response:
-    """Status, message and headers of an HTTP response."""
+    """Status, message and headers of an HTTP response. The status is 0 if there is none."""
 
-    status: int
+    status: int = 0
     message: str = ""
-    headers: Mapping[str, Any] | None = None
+    headers: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def pause(self) -> float:
         """The pause in seconds that the server requests with ``Retry-After``."""
-        headers = self.headers or {}
-        value = next((str(headers[name]) for name in headers if name.lower() == "retry-after"), "")
+        headers = {name.lower(): str(value) for name, value in self.headers.items()}
+        value = headers.get("retry-after", "")
         if value.isdecimal():
             return float(value)
         try:
@@ -93,7 +87,7 @@ class Response:
         return max(0.0, (date - datetime.now(UTC)).total_seconds())
 
 
-def find_response(error: BaseException) -> Response | None:
+def find_response(error: BaseException) -> Response:
     """Return the HTTP response in an error of a library."""
     if str(error).startswith("Forbidden: "):  # gcsfs
         return Response(403, str(error).partition("\n")[2])
@@ -102,31 +96,29 @@ def find_response(error: BaseException) -> Response | None:
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore
         metadata, details = response.get("ResponseMetadata", {}), response.get("Error", {})
-        status, headers = metadata.get("HTTPStatusCode", 0), metadata.get("HTTPHeaders")
+        status, headers = metadata.get("HTTPStatusCode", 0), metadata.get("HTTPHeaders", {})
         return Response(status, details.get("Message", ""), headers)
     for item in (error, response):  # of aiohttp, Azure, gcsfs; of requests, httpx
         for name in ("status", "status_code", "code"):
             if isinstance(status := getattr(item, name, None), int):
                 message = str(getattr(error, "message", "")).partition("\n")[0]
                 headers = getattr(error, "headers", None) or getattr(response, "headers", None)
-                return Response(status, message, headers)
-    return None
+                return Response(status, message, headers or {})
+    return Response()
 
 
 def _get_errno(error: Exception) -> int:
-    response = find_response(error)
-    if response is not None:
-        return _ERRNO_BY_STATUS.get(response.status, errno.EIO)
+    if status := find_response(error).status:
+        return _ERRNO_BY_CAUSE.get(str(status), errno.EIO)
     if isinstance(error, OSError) and isinstance(error.errno, int):
         return error.errno
     names = (base.__name__ for base in type(error).__mro__)
-    return next((_ERRNO_BY_NAME[name] for name in names if name in _ERRNO_BY_NAME), errno.EIO)
+    return next(filter(None, map(_ERRNO_BY_CAUSE.get, names)), errno.EIO)
 
 
 def _describe(error: Exception) -> str:
     response = find_response(error)
-    if response is not None:
-        # str(error) also contains the request.
+    if response.status:  # str(error) also contains the request
         phrase = response.message or responses.get(response.status, "")
         return f"the server answered {response.status} {phrase}".rstrip()
     reason = getattr(error, "strerror", None) or _REASONS.get(_get_errno(error))
@@ -137,9 +129,8 @@ def _describe(error: Exception) -> str:
 def find_transient_failure(error: Exception) -> Exception | None:
     """Return the failure behind an error, or None if a second attempt cannot avoid it."""
     error = _unwrap(error)
-    response = find_response(error)
-    is_transient_status = response is not None and response.status in _TRANSIENT_STATUSES
-    return error if is_transient_status or _get_errno(error) in _TRANSIENT_ERRNOS else None
+    is_transient = find_response(error).status in _TRANSIENT_STATUSES
+    return error if is_transient or _get_errno(error) in _TRANSIENT_ERRNOS else None
 
 
 def _unwrap(error: Exception) -> Exception:
@@ -150,7 +141,7 @@ def _unwrap(error: Exception) -> Exception:
     if not isinstance(cause, Exception) or not (is_vague or isinstance(error, OSError)):
         return error
     is_specific = isinstance(cause, TypeError | ValueError) or _get_errno(cause) != errno.EIO
-    return cause if find_response(cause) or (is_vague and is_specific) else error
+    return cause if find_response(cause).status or (is_vague and is_specific) else error
 
 
 def _find_secrets(options: object, *, is_secret: bool = False) -> Iterator[str]:

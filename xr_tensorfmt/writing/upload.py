@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import errno
 import logging
-import math
 import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from secrets import token_hex
-from time import monotonic
+from threading import Event
 from typing import Any
 
 from fsspec import AbstractFileSystem
 from fsspec.callbacks import Callback
 
 from xr_tensorfmt.core.header import UNFINISHED_MARK
-from xr_tensorfmt.sources import ARCHIVES
+from xr_tensorfmt.sources import ARCHIVES, get_packages
 from xr_tensorfmt.sources.locations import Location, exists, is_cache
 from xr_tensorfmt.sources.requests import Version, start_in_thread, wait_for_result
-from xr_tensorfmt.sources.stores import get_packages
 from xr_tensorfmt.writing.atomic_file import (
     UNCHANGED,
     AtomicFile,
@@ -34,37 +32,14 @@ _logger = logging.getLogger(__name__)
 # Packages whose `put_file` creates the object after it has uploaded all bytes.
 _ATOMIC_PACKAGES = {"s3fs", "gcsfs", "adlfs", "obstore"}
 
-# Seconds that an upload may take without progress, and its end after a failure.
-MAX_STALL, CLEANUP_TIMEOUT = 300.0, 5.0
+CLEANUP_TIMEOUT = 5.0
+"""Seconds that an upload may take to end after a failure."""
 
 # Bytes at both ends of a file to compare with an object after a failure.
 _COMPARED_BYTES = 1 << 20
 
 _UNCHANGED = f"; {UNCHANGED}"
 _UNCERTAIN = f"{_UNCHANGED} unless the upload was complete"
-
-
-class _Progress(Callback):  # type: ignore[misc]
-    """Watch the progress of an upload, and stop an upload that stalls or was cancelled."""
-
-    def __init__(self, max_stall: float) -> None:
-        super().__init__()
-        self.is_cancelled = False
-        self._time = monotonic()
-        self._max_stall = max_stall
-
-    def call(self, *_: Any, **__: Any) -> None:
-        """Record progress; raise InterruptedError if the upload was cancelled."""
-        self._time = monotonic()
-        self.check()
-
-    def check(self) -> None:
-        """Raise an error if the upload was cancelled, or had no progress for too long."""
-        if self.is_cancelled:
-            raise InterruptedError(errno.EINTR, "the upload was cancelled")
-        if monotonic() - self._time > self._max_stall:
-            reason = f"the store accepted no bytes for {self._max_stall:.0f} s"
-            raise TimeoutError(errno.ETIMEDOUT, reason)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +49,8 @@ class UploadedFile(AtomicFile):
     location: Location
 
     @property
-    def _packages(self) -> set[str]:
-        return get_packages(self.location.fs)
-
-    @property
     def _is_atomic(self) -> bool:
-        return not self._packages.isdisjoint(_ATOMIC_PACKAGES)
+        return not get_packages(self.location.fs).isdisjoint(_ATOMIC_PACKAGES)
 
     def explain(self, error: OSError, outcome: str) -> OSError:
         """Return the error with the local directory, if the error comes from there."""
@@ -95,16 +66,13 @@ class UploadedFile(AtomicFile):
 
     def check(self) -> None:
         """Raise if the target cannot be an object, or exists and must not be replaced."""
-        url, path = self.location.name, self.location.path.strip("/")
+        name, path, fs = self.location.name, self.location.path.strip("/"), self.location.fs
         if not path or (self._is_atomic and "/" not in path):
-            raise IsADirectoryError(f"{url} is a directory, expected a file; append a name")
-        if is_cache(self.location.fs):
-            reason = "the cache would keep the previous object; write to the URL after '::'"
-            raise ValueError(f"{url}: {reason}")
-        protocol = self.location.fs.protocol
-        protocols = [protocol] if isinstance(protocol, str) else protocol
-        if not {"http", "https", *ARCHIVES}.isdisjoint(protocols):
-            raise self._build_read_only_error()
+            raise IsADirectoryError(f"{name} is a directory, expected a file; append a name")
+        protocols = [fs.protocol] if isinstance(fs.protocol, str) else fs.protocol
+        if is_cache(fs) or not {"http", "https", *ARCHIVES}.isdisjoint(protocols):
+            reason = "its file system is read-only; write to a local path, or to the store itself"
+            raise OSError(errno.EROFS, reason, name)
         self.location.call(self._check_absent, context=_UNCHANGED)
 
     def publish(self) -> None:
@@ -112,61 +80,52 @@ class UploadedFile(AtomicFile):
         replace(self, location=self.location.renew_after_fork())._upload()  # noqa: SLF001
 
     def _upload(self) -> None:
-        location = self.location
-        directory, slash, name = location.path.rpartition("/")
-        temporary = f"{directory}{slash}.{name}{build_suffix()}"
-        uploaded = location.path if self._is_atomic else temporary
-        # obstore reports no progress, and limits its requests itself.
-        progress = _Progress(math.inf if "obstore" in self._packages else MAX_STALL)
-        put = start_in_thread(self._put, uploaded, progress)
+        location, uploaded = self.location, self.location.path
+        if not self._is_atomic:
+            directory, slash, name = uploaded.rpartition("/")
+            uploaded = f"{directory}{slash}.{name}{build_suffix()}"
+        cancelled = Event()
+        put = start_in_thread(self._put, uploaded, cancelled)
         try:
-            self.location.call(wait_for_result, put, progress.check, context=_UNCERTAIN)
+            location.call(wait_for_result, put, context=_UNCERTAIN)
         except BaseException as error:
-            _logger.info("%s: not uploaded: %r", self.location.name, error)
-            progress.is_cancelled = True
+            _logger.info("%s: not uploaded: %r", location.name, error)
+            cancelled.set()
             with suppress(Exception):  # libraries do not share a base class
                 put.exception(CLEANUP_TIMEOUT)
                 if not self._is_atomic:
                     start_in_thread(location.fs.rm_file, uploaded).result(CLEANUP_TIMEOUT)
             if not isinstance(error, Exception):
-                error.add_note(f"The upload to {self.location.name} was cancelled{_UNCERTAIN}")
+                error.add_note(f"The upload to {location.name} was cancelled{_UNCERTAIN}")
             raise
-        _logger.info("%s: uploaded %d bytes", self.location.name, os.path.getsize(self.path))
+        _logger.info("%s: uploaded %d bytes", location.name, os.path.getsize(self.path))
 
-    def _put(self, uploaded: str, progress: _Progress) -> None:
+    def _put(self, uploaded: str, cancelled: Event) -> None:
+        def check(*_: Any) -> None:
+            if cancelled.is_set():
+                raise InterruptedError(errno.EINTR, "the upload was cancelled")
+
+        fs, path = self.location.fs, self.location.path
         options = {"mode": "create"} if self._is_atomic and not self.overwrite else {}
-        if "obstore" in self._packages:
-            self._check_absent()  # it ignores `mode`
+        self._check_absent()  # obstore ignores `mode`
         try:
-            self.location.fs.put_file(self.path, uploaded, callback=progress, **options)
-        except NotImplementedError:
-            raise self._build_read_only_error() from None
+            fs.put_file(self.path, uploaded, callback=Callback(hooks={"check": check}), **options)
         except FileExistsError:
             raise build_exists_error(self.location.name) from None
         if not self._is_atomic:
             self._check_absent()
-            progress.call()
-            self._rename(uploaded)
-        self.location.fs.invalidate_cache(self.location.path)
-
-    def _rename(self, uploaded: str) -> None:
-        """Rename the temporary object. The `mv` of most file systems would take patterns."""
-        if type(self.location.fs).mv is not AbstractFileSystem.mv:  # a store that can rename
-            self.location.fs.mv(uploaded, self.location.path)
-            return
-        self.location.fs.cp_file(uploaded, self.location.path)
-        self.location.fs.rm_file(uploaded)
+            check()
+            if type(fs).mv is not AbstractFileSystem.mv:  # a store that can rename
+                fs.mv(uploaded, path)
+            else:  # the `mv` of other file systems would take patterns
+                fs.cp_file(uploaded, path)
+                fs.rm_file(uploaded)
+        fs.invalidate_cache(path)
 
     def _check_absent(self) -> None:
-        if self.overwrite:
-            return
         self.location.fs.invalidate_cache(self.location.path)
-        if exists(self.location.fs, self.location.path):
+        if not self.overwrite and exists(self.location.fs, self.location.path):
             raise build_exists_error(self.location.name)
-
-    def _build_read_only_error(self) -> OSError:
-        reason = "its file system is read-only; write to a local path, or to another store"
-        return OSError(errno.EROFS, reason, self.location.name)
 
 
 class ObjectReplacement(Replacement):
@@ -243,14 +202,12 @@ class ObjectReplacement(Replacement):
         elif self._has_mark:
             if self._read() != self._content:
                 self._request("pipe_file", self._content)
-        elif (version := self.find_version()) != self._version or (version and self._was_uploaded):
+        else:
             if self._version is None:
                 self.withdraw()
-            if self._version is not None or self.find_version() is not None:
+            is_same = self.find_version() == self._version
+            if not is_same or (self._version is not None and self._was_uploaded):
                 raise FileExistsError(f"{self.file.target} was replaced")
-
-    def forget(self) -> None:
-        """Do nothing: no previous object is kept."""
 
     def _request(self, method: str, *arguments: Any) -> Any:
         """Call a method of the file system for the object."""

@@ -450,7 +450,7 @@ def test_corrupt_member_is_omitted_with_warning() -> None:
 def test_zip_that_changes_before_its_checksums_are_checked_raises(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     path.write_bytes(zip_files(a=np.arange(3)))
-    source = LocalFile.from_path(path)
+    source = LocalFile.open_head(path)[0]
     members = read_directory(HeaderReader(source), 1 << 20)[0]
     path.write_bytes(zip_files(a=np.arange(4)))
     with pytest.raises(SourceChangedError, match="changed or replaced"):

@@ -209,7 +209,7 @@ def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
     assert isinstance(layout, Packed)
     (tmp_path / "file").write_bytes(content)
     # Words between rows are not counted.
-    for source in (LocalFile.from_path(tmp_path / "file"), RecordingSource(content)):
+    for source in (LocalFile.open_head(tmp_path / "file")[0], RecordingSource(content)):
         for first, stop in ((0, order), (3, order - 70), (order // 2, order), (64, order - 1)):
             for begin, end in ((0, order), (1, 65), (63, 127), (order - 66, order)):
                 part, rows = values[begin:end, first:stop], np.arange(begin, end)
