@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -117,18 +116,18 @@ def test_values_keep_only_their_own_memory(name: str, io: str, tmp_path: Path) -
 def record_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
     """Record first byte and stop of the system calls that read or map a file."""
     calls: list[tuple[int, int]] = []
-    preadv, build_window = os.preadv, local._build_window
+    fill, build_window = local._fill, local._build_window
 
-    def record_read(descriptor: int, buffers: list[memoryview], start: int) -> int:
-        calls.append((start, start + len(buffers[0])))
-        return preadv(descriptor, buffers, start)
+    def record_read(file: Any, start: int, buffer: memoryview) -> int:
+        calls.append((start, start + len(buffer)))
+        return fill(file, start, buffer)
 
     def record_map(descriptor: int, origin: int, length: int) -> Any:
         calls.append((origin, origin + length))
         return build_window(descriptor, origin, length)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "preadv", record_read)
+        patch.setattr(local, "_fill", record_read)
         patch.setattr(local, "_build_window", record_map)
         yield calls
 
@@ -146,7 +145,6 @@ def is_same(actual: tuple[int, int], planned: tuple[int, int]) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "preadv"), reason="reads are not recorded")
 @pytest.mark.parametrize("chunks", [None, {}])
 @pytest.mark.parametrize("io", IOS)
 @pytest.mark.parametrize("name", FILES)
