@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import warnings
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -237,3 +238,8 @@ def find_stack_level() -> int:
     while frame and str(frame.f_globals.get("__name__")).startswith(("xr_tensorfmt.", "xarray.")):
         frame, level = frame.f_back, level + 1
     return level
+
+
+def warn(message: str) -> None:
+    """Warn of a file at the line that called xarray or this package."""
+    warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())

@@ -64,7 +64,7 @@ class Cc4sFormat(LazyFormat):
         return find_parts(names, open_reader)
 
     def finish(self, container: Container, options: OpenOptions) -> Container:
-        """Convert attributes to atomic units if ``apply_unit=True``."""
-        from xr_tensorfmt.formats.cc4s.read import convert_attrs  # noqa: PLC0415
+        """Add attributes and coordinates after embedded metadata have been applied."""
+        from xr_tensorfmt.formats.cc4s.read import finish  # noqa: PLC0415
 
-        return convert_attrs(container) if options["apply_unit"] else container
+        return finish(container, options)

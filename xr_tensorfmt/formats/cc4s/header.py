@@ -1,7 +1,4 @@
-"""Tensors of a YAML file, and properties of dimensions, as in ``TensorIo.cxx`` of cc4s.
-
-Names, types and units are rules of files and of the objects in them.
-"""
+"""Tensors of a YAML file, properties of dimensions, and the rules of names, types and units."""
 
 from __future__ import annotations
 
@@ -55,10 +52,7 @@ ENERGY_POWERS: Mapping[str, float] = {
 }
 """Objects whose unit is a power of the unit of energies."""
 
-COMPARED = (
-    *(VERTEX, ENERGIES, "CoulombVertexSingularVectors"),
-    *("CoulombPotential", "GridVectors"),
-)
+COMPARED = (VERTEX, ENERGIES, "CoulombVertexSingularVectors", "CoulombPotential", "GridVectors")
 """Objects that have all indices of their dimensions, in the same numbers."""
 
 COMPARED_TYPES = {STATE: "states", "AuxiliaryField": "auxiliary fields", "Momentum": "momenta"}
@@ -80,11 +74,14 @@ _OF_STATES = frozenset(
 TYPES = frozenset({"AuxiliaryField", "Momentum", STATE, "Vector"})
 """The dimension types of the objects of cc4s."""
 
-OBJECTS = _OF_STATES | {
-    *DIMENSIONS,
-    *("GroundStateDensity", "Mp2PairEnergies", "StructureFactors"),
-}
+OBJECTS = {*_OF_STATES, *DIMENSIONS, "GroundStateDensity", "Mp2PairEnergies", "StructureFactors"}
 """Objects of cc4s. Its user manual names files after them."""
+
+MAX_COMPONENTS = 1 << 10
+"""Limit on the components of a TensorSet. Every component is a file."""
+
+UNIT_TOLERANCE = 1e-4
+"""Relative tolerance of units of energy. Programs use constants of different years."""
 
 
 def get_object_types(name: str, rank: int) -> tuple[str, ...] | None:
@@ -93,19 +90,15 @@ def get_object_types(name: str, rank: int) -> tuple[str, ...] | None:
     return types if types is not None and len(types) == rank else None
 
 
-UNIT_TOLERANCE = 1e-4
-"""Relative tolerance of units of energy. Programs use constants of different years."""
-
-
 def find_unit_conflict(units: Mapping[str, float]) -> str | None:
     """Return how the units of two tensors of a calculation differ, or None. cc4s converts none."""
-    energies = [
-        (name, unit, unit ** (1 / power))
-        for name, unit in units.items()
-        if (power := ENERGY_POWERS.get(name.partition(".")[0])) and unit > 0
-    ]
-    for name, unit, energy in energies[1:]:
-        other, other_unit, other_energy = energies[0]
+    first: tuple[str, float, float] | None = None
+    for name, unit in units.items():
+        power = ENERGY_POWERS.get(name.partition(".")[0])
+        if not power or unit <= 0:
+            continue
+        energy = unit ** (1 / power)
+        other, other_unit, other_energy = first = first or (name, unit, energy)
         if not isclose(energy, other_energy, rel_tol=UNIT_TOLERANCE):
             return (
                 f"{name} has the unit {unit}, that is energies in {energy:.6g} hartree, but "
@@ -151,10 +144,6 @@ def get_unit_keys(shape: Sequence[int], types: Sequence[str | None]) -> tuple[st
     return ()
 
 
-MAX_COMPONENTS = 1 << 10
-"""Limit on the components of a TensorSet. Every component is a file."""
-
-
 @dataclass(frozen=True)
 class Dimension:
     """A dimension. ``<type>.yaml`` has its properties."""
@@ -181,19 +170,18 @@ class Condition:
 
     @classmethod
     def unpack(cls, fields: Fields, rank: int) -> Self:
-        """Check the fields and create the object."""
+        """Check the fields."""
         properties = []
         for item in yaml_text.get_mappings(fields, "properties"):
             dimension = item.get("dimension", int)
             item.check(0 <= dimension < rank, "dimension", dimension, f"0 to {rank - 1}")
             properties.append((yaml_text.get_string(item, "property"), dimension))
-        rows = yaml_text.get_list(fields, "nonZeros")
-        count = len(properties)
-        wrong = [row for row in rows if not isinstance(row, list) or len(row) != count][:1]
-        expected = f"lists of {count}, one for each property"
+        rows, width = yaml_text.get_list(fields, "nonZeros"), len(properties)
+        wrong = [row for row in rows if not isinstance(row, list) or len(row) != width][:1]
+        expected = f"lists of {width}, one for each property"
         fields.check(not wrong, "nonZeros", shorten(repr(wrong)[1:-1]), expected)
         numbers = _to_integers(fields, "nonZeros", list(chain.from_iterable(rows)))
-        return cls(tuple(properties), numbers.reshape(len(rows), count))
+        return cls(tuple(properties), numbers.reshape(len(rows), width))
 
 
 def _to_integers(fields: Fields, key: str, values: Sequence[Any]) -> Integers:
@@ -207,6 +195,8 @@ class TensorEntry:
     """A tensor of a YAML file."""
 
     name: str
+    # The key in a TensorSet, or None.
+    component: str | None
     fields: Fields
     # The object that the YAML file is named after, and the name of the file of elements.
     cc4s_object: str
@@ -234,11 +224,13 @@ class TensorEntry:
         if "nonZeroCondition" in fields:
             items = yaml_text.get_mappings(fields.get_fields("nonZeroCondition"), "all")
             conditions = tuple(Condition.unpack(item, len(listed)) for item in items)
+        component = name if fields.prefix else None
         return cls(
             name,
+            component,
             fields,
             get_variable_name(stem),
-            get_elements_file(stem, name if fields.prefix else None),
+            get_elements_file(stem, component),
             yaml_text.get_choice(fields, "scalarType", SCALAR_TYPES),
             tuple(map(Dimension.unpack, listed)),
             yaml_text.get_choice(fields.get_fields("elements"), "type", (BINARY, TEXT)),
@@ -275,6 +267,13 @@ class TensorEntry:
         is_real = self.element.dtype.kind == "f"
         return energies if repeats and is_real and isinstance(energies, list) else None
 
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """Attributes. A selection of the values would make the list of energies stale."""
+        left_out = {EMBEDDED} if self.energies is None else {EMBEDDED, "energies"}
+        attrs = {key: value for key, value in self.metadata.items() if key not in left_out}
+        return attrs | {"unit": self.unit}
+
 
 def check_version(fields: Fields) -> None:
     """Raise TensorFormatError for a version that cc4s cannot read."""
@@ -307,16 +306,12 @@ def parse_entries(fields: Fields, options: OpenOptions, stem: str) -> list[Tenso
             f"{fields.path} contains variable names, so name={options.name!r} does not apply; use "
             "ds.rename"
         )
-    return list(_parse_components(fields.get_fields("components"), stem))
-
-
-def _parse_components(components: Fields, stem: str) -> Iterator[TensorEntry]:
-    count = len(components.values)
-    expected = f"at most {MAX_COMPONENTS}"
-    components.check(count <= MAX_COMPONENTS, "", f"{count} components", expected, "split the set")
+    components = fields.get_fields("components")
+    actual, fits = f"{len(components.values)} components", len(components.values) <= MAX_COMPONENTS
+    components.check(fits, "", actual, f"at most {MAX_COMPONENTS}", "split the set")
     for name in components.values:
         components.check(is_file_name(name), name, repr(name), "a part of a file name")
-        yield TensorEntry.unpack(components.get_fields(name), stem, name)
+    return [TensorEntry.unpack(components.get_fields(n), stem, n) for n in components.values]
 
 
 @dataclass(frozen=True, eq=False)

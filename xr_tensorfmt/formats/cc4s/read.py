@@ -6,29 +6,22 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
 from xr_tensorfmt.core.file_format import Container, End, OpenOptions, Tensor, name_dims
-from xr_tensorfmt.core.header import Fields, HeaderReader, check_size, parse_json
+from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense, InMemory, Layout, column_major, scale_layout
 from xr_tensorfmt.core.reading import read as read_layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
-from xr_tensorfmt.formats.cc4s.header import (
-    Dimension,
-    Properties,
-    TensorEntry,
-    complete_types,
-    find_length_conflict,
-)
+from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, TensorEntry, complete_types
 from xr_tensorfmt.formats.cc4s.layouts import Blocks, Text, find_blocks
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, read_yaml, simplify
 
@@ -42,37 +35,51 @@ OpenedFiles = Mapping[str, tuple[Source, bytes]]
 """Sources and first bytes of files, by name."""
 
 # Only files of cc4s match all patterns. Programs write the keys in any order.
-_VERSION = re.compile(rb"^ *version: *100\b", re.MULTILINE)
 _TYPE = re.compile(rb"^type: .*\bTensor(Set)?\b", re.MULTILINE)
-_SCALAR_TYPE = re.compile(rb"^ *scalarType: .*\b(Real|Complex)64\b", re.MULTILINE)
-
-
-# Files of a calculation without tensors. Their names count, too.
+_TENSOR = (
+    re.compile(rb"^ *version: *100\b", re.MULTILINE),
+    _TYPE,
+    re.compile(rb"^ *scalarType: .*\b(Real|Complex)64\b", re.MULTILINE),
+)
+# Files of a calculation without tensors.
 _PARTS = {
     "properties of a dimension": re.compile(rb"^dimensionType:", re.MULTILINE),
-    "log of a calculation": re.compile(rb"^(steps|buildDate):", re.MULTILINE),
-    "input of a calculation": re.compile(rb"^- *(name|in|out):", re.MULTILINE),
+    "log of cc4s": re.compile(rb"^(steps|buildDate):", re.MULTILINE),
+    "input of cc4s": re.compile(rb"^- *(name|in|out):", re.MULTILINE),
 }
-_PART_NAMES = {"cc4s.in.yaml": "input of cc4s", "cc4s.out.yaml": "log of cc4s"}
+
+
+@dataclass(frozen=True)
+class Cc4sFile:
+    """The tensors of a YAML file by component, their default dims, and properties by type."""
+
+    entries: Mapping[str | None, tuple[TensorEntry, tuple[str, ...]]]
+    properties: Mapping[str, Properties]
+
+    def find(self, tensor: Tensor) -> tuple[TensorEntry, tuple[str, ...]]:
+        """Return the entry of a tensor, and its default dims."""
+        return self.entries[tensor.encoding["tensorfmt"].get("component")]
 
 
 def is_cc4s(reader: HeaderReader) -> bool:
     """Return whether a file has the keys of a cc4s tensor."""
     try:
-        content = _read_ends(_find_yaml(reader))
+        return describe_yaml(_find_yaml(reader)) == header.TENSOR
     except ValueError:  # a file object has no siblings, and may have another format
         return False
-    return all(pattern.search(content) for pattern in (_VERSION, _TYPE, _SCALAR_TYPE))
 
 
-def _read_ends(yaml: HeaderReader) -> bytes:
-    """Return both ends of a YAML file."""
+def describe_yaml(yaml: HeaderReader) -> str:
+    """Return "Tensor", another part of a calculation, or "". Search both ends of the file."""
     size = yaml.source.size
     content = yaml.read_head(_SEARCHED_BYTES)
     if size > _SEARCHED_BYTES:
         last = min(_SEARCHED_BYTES, size - _SEARCHED_BYTES)
         content += yaml.read_field(size - last, last, "the end of the YAML")
-    return content
+    if all(pattern.search(content) for pattern in _TENSOR):
+        return header.TENSOR
+    found = (part for part, pattern in _PARTS.items() if pattern.search(content))
+    return "" if _TYPE.search(content) else next(found, "")
 
 
 def find_parts(
@@ -87,29 +94,17 @@ def find_parts(
     parts = {name: "elements" for name, stem in elements.items() if stem in complete}
     for name in (name for name, stem in yaml.items() if stem not in complete):
         with suppress(OSError, TensorFormatError):  # opening it explains why
-            reader = open_reader(name)
-            if not is_cc4s(reader):
-                parts[name] = describe_part(reader)
-    return parts
-
-
-def describe_part(yaml: HeaderReader) -> str:
-    """Return which part of a calculation a YAML file without tensors is, otherwise ""."""
-    content = _read_ends(yaml) if yaml.source.size <= MAX_BYTES else b""
-    if _TYPE.search(content):  # a corrupt tensor
-        return ""
-    found = (part for part, pattern in _PARTS.items() if pattern.search(content))
-    return _PART_NAMES.get(yaml.source.file_name.casefold()) or next(found, "")
+            parts[name] = describe_yaml(open_reader(name))
+    return {name: part for name, part in parts.items() if part != header.TENSOR}
 
 
 def _find_yaml(reader: HeaderReader) -> HeaderReader:
     """Return the YAML file: the opened file or, for elements, their sibling."""
     source = reader.source
-    file = source.file_name
-    if not file.casefold().endswith(ELEMENTS):
+    if not source.file_name.casefold().endswith(ELEMENTS):
         return reader
-    reason = f"it describes the elements in {source.name}"
-    return HeaderReader(*open_sibling(source, f"{header.get_stem(file)}{YAML}", reason))
+    file, reason = header.get_stem(source.file_name), f"it describes the elements in {source.name}"
+    return HeaderReader(*open_sibling(source, f"{file}{YAML}", reason))
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -120,31 +115,18 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         fields = read_yaml(yaml)
         entries = header.parse_entries(fields, options, header.get_stem(yaml.source.file_name))
     except TensorFormatError:
-        if part := describe_part(yaml):
+        part = describe_yaml(yaml) if yaml.source.size <= MAX_BYTES else ""
+        if part not in ("", header.TENSOR):
             hint = "open a tensor of that directory"
             raise yaml.error("type", part, "Tensor or TensorSet", hint) from None
         raise
     opened = _open_all(yaml.source, entries)
     # A writer replaces the elements, then the YAML. Raise an error if it has done so meanwhile.
     yaml.source.check_unchanged()
-    return _build_container(fields, entries, opened, options)
-
-
-def _build_container(
-    fields: Fields, entries: Sequence[TensorEntry], opened: OpenedFiles, options: OpenOptions
-) -> Container:
     properties, findings = _read_properties(opened)
-    embedded, note = _read_note(fields)
-    noted_tensors = dict(note.tensors)
-    tensors: list[Tensor] = []
-    ends: list[End] = []
-    defaults = header.make_dims_unique([entry.dimensions for entry in entries])
-    for entry, default_dims in zip(entries, defaults, strict=True):
-        key = entry.name if entry.name in note.tensors else OpenOptions.name
-        noted = note.tensors.get(key, EmbeddedVariable())
-        dims = noted.dims
-        if dims is None or not all(dims) or not len({*dims}) == len(dims) == len(default_dims):
-            dims = name_dims(options.dims, entry.name, default_dims)
+    default_dims = header.make_dims_unique([entry.dimensions for entry in entries])
+    tensors, ends = [], []
+    for entry, dims in zip(entries, default_dims, strict=True):
         source, _ = opened[entry.elements_file]
         tensor, end = _build_tensor(entry, source, properties, dims, options)
         tensors.append(tensor)
@@ -154,43 +136,46 @@ def _build_container(
             end.check()
         except TensorFormatError as error:
             findings.append(error.to_finding("warning"))
-        if noted.attrs is not None:
-            noted_tensors[key] = replace(noted, attrs=_merge_attrs(tensor.attrs, noted.attrs))
         if "unit" in entry.metadata:
             field, path = "metaData.unit", entry.fields.path
             actual = "ignored, because the attribute `unit` is the unit of the tensor"
             findings.append(Finding(path, field, actual, hint="rename it", severity="warning"))
-    # Embedded variables replace the coordinates of the reader.
-    taken = {*note.coordinates, *(noted.name for noted in noted_tensors.values())}
-    labels = _build_labels(entries, tensors, defaults, properties)
+    listing = [repr(entry.name) for entry in entries if entry.energies is not None]
     return Container(
         tuple(tensors),
-        tuple(label for label in labels if label.name not in taken & {header.OCCUPIED}),
         findings=tuple(findings),
         ends=tuple(ends),
-        embedded=replace(note, tensors=noted_tensors).to_dict() if noted_tensors else embedded,
-        derived=tuple(
-            f"a list of the energies of {entry.name!r}"
-            for entry in entries
-            if entry.energies is not None
+        embedded=header.get_metadata(fields).get(header.EMBEDDED),
+        derived=tuple(f"a list of the energies of {name}" for name in listing),
+        parsed=Cc4sFile(
+            {x.component: (x, dims) for x, dims in zip(entries, default_dims, strict=True)},
+            properties,
         ),
-        parsed=entries,
     )
 
 
-def _read_note(fields: Fields) -> tuple[Any, EmbeddedMetadata]:
-    embedded: Any = header.get_metadata(fields).get(header.EMBEDDED)
-    note = EmbeddedMetadata()
-    with suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        embedded = parse_json(embedded)
-        note = EmbeddedMetadata.from_dict(embedded)
-    return embedded, note
+def finish(container: Container, options: OpenOptions) -> Container:
+    """Add attributes of the file, and coordinates, after embedded metadata have been applied."""
+    file: Cc4sFile = container.parsed
+    tensors = []
+    for tensor in container.tensors:
+        entry, _ = file.find(tensor)
+        requested = options.dims if container.embedded is None else None
+        dims = name_dims(requested, tensor.name, tensor.dims)
+        attrs = _merge_attrs(entry.attrs, tensor.attrs)
+        if options["apply_unit"]:
+            attrs = _convert_attrs(entry, attrs)
+        encoding = dict(tensor.encoding, tensorfmt={**tensor.encoding["tensorfmt"], "dims": dims})
+        tensors.append(tensor._replace(dims=dims, attrs=attrs, encoding=encoding))
+    labels = _build_labels(file, tensors, {label.name for label in container.coordinates})
+    coordinates = (*container.coordinates, *labels)
+    return replace(container, tensors=tuple(tensors), coordinates=coordinates)
 
 
-def _merge_attrs(attrs: Mapping[str, Any], noted: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_attrs(attrs: dict[str, Any], embedded: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of the file and the embedded ones."""
     merged = dict(attrs)
-    for name, value in noted.items():
+    for name, value in embedded.items():
         if name == "unit" and value is None and attrs["unit"] == 1:
             del merged["unit"]
         # Use the dtype only if another program has not changed the number.
@@ -199,22 +184,13 @@ def _merge_attrs(attrs: Mapping[str, Any], noted: Mapping[str, Any]) -> dict[str
     return merged
 
 
-def convert_attrs(container: Container) -> Container:
-    """Convert attributes of the tensors, embedded ones included."""
-    tensors = []
-    for tensor in container.tensors:
-        file_info = tensor.encoding["tensorfmt"]
-        keys = header.get_unit_keys(file_info["shape"], file_info["types"])
-        attrs = {
-            key: _multiply(value, file_info["unit"]) if key in keys else value
-            for key, value in tensor.attrs.items()
-        }
-        if "unit" in attrs:
-            attrs["unit"] = 1.0
-        if file_info["unit"] != 1:
-            attrs[header.APPLIED_UNIT] = file_info["unit"]
-        tensors.append(tensor._replace(attrs=attrs))
-    return replace(container, tensors=tuple(tensors))
+def _convert_attrs(entry: TensorEntry, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert attributes to atomic units."""
+    keys = header.get_unit_keys(entry.lengths, entry.types)
+    converted = {k: _multiply(v, entry.unit) if k in keys else v for k, v in attrs.items()}
+    if "unit" in attrs:
+        converted["unit"] = 1.0
+    return converted if entry.unit == 1 else converted | {header.APPLIED_UNIT: entry.unit}
 
 
 def _multiply(value: Any, factor: float) -> Any:
@@ -228,8 +204,7 @@ def _open_all(source: Source, entries: Sequence[TensorEntry]) -> OpenedFiles:
     """Open the elements, and the files of properties that exist, concurrently if remote."""
     types = {dimension.type for entry in entries for dimension in entry.dimensions}
     names = (f"{name}{YAML}" for name in types if is_file_name(name))
-    property_files = set(filter(is_file_name, names))
-    property_files.discard(source.file_name)
+    property_files = set(filter(is_file_name, names)) - {source.file_name}
     files = [*(entry.elements_file for entry in entries), *sorted(property_files)]
 
     def open_one(file: str) -> tuple[Source, bytes] | None:
@@ -285,30 +260,14 @@ def _build_tensor(
         "dtype": entry.element.name,
         "elements": entry.elements,
         "unit": entry.unit,
-        "dims": dims,
         "types": entry.types,
     }
     if entry.elements != header.TEXT:
         file_info["offset"] = 0
-    if entry.fields.prefix:
-        file_info["component"] = entry.name
-    # A selection of the values would make the list of energies stale.
-    left_out = {header.EMBEDDED} if entry.energies is None else {header.EMBEDDED, "energies"}
-    attrs = {key: value for key, value in entry.metadata.items() if key not in left_out}
-    attrs["unit"] = entry.unit
+    if entry.component is not None:
+        file_info["component"] = entry.component
     encoding = {"tensorfmt": file_info, "dtype": entry.element.encoding}
-    return Tensor(entry.name, dims, layout, attrs, encoding, source), end
-
-
-def _find_occupied(entry: TensorEntry) -> Array | None:
-    """Return which states are occupied by the rule of cc4s, or None if it does not apply."""
-    fermi: Any = entry.metadata.get("fermiEnergy")
-    if entry.energies is None or isinstance(fermi, bool | list) or entry.fields.prefix:
-        return None
-    with suppress(TypeError, ValueError):  # not numbers
-        energies = np.asarray(entry.energies, dtype=np.float64)
-        return np.asarray(energies < fermi) if energies.shape == entry.lengths else None
-    return None
+    return Tensor(entry.name, dims, layout, encoding=encoding, source=source), end
 
 
 def _find_blocks(
@@ -332,61 +291,57 @@ def _build_layout(entry: TensorEntry, source: Source, blocks: Blocks | None) -> 
     is_text, count = entry.elements == header.TEXT, prod(lengths)
     # Text has at least a digit and the end of the line for each element.
     min_size = max(0, 2 * count - 1) if is_text else count * entry.element.stored.itemsize
-    if source.size < min_size:
-        raise TensorFormatError(
-            source.name,
-            field="the elements",
-            actual=f"{source.size} bytes",
-            expected=f"{min_size} for {entry.scalar_type} of shape {entry.lengths} "
-            f"as in {entry.fields.path}",
-            hint="the file is incomplete, or belongs to another YAML file; fetch both again",
-            offset=source.size,
-        )
-    if not is_text and source.size > min_size:
-        _refuse_records(source)
-    end = End(source, min_size, "the elements")
+    reader, field, actual = HeaderReader(source), "the elements", f"{source.size} bytes"
+    expected = f"{min_size} for {entry.scalar_type} of shape {entry.lengths} as in "
+    expected += entry.fields.path
+    hint = "the file is incomplete, or belongs to another YAML file; fetch both again"
+    reader.check(source.size >= min_size, field, actual, expected, hint, source.size)
     layout: Layout = Dense(lengths, entry.element, 0)
     if is_text:
-        end = End(source, source.size, "the elements")
         layout = Text(lengths, entry.element.dtype, source.size)
+    elif source.size > min_size:
+        _refuse_records(reader)
+    end = End(source, source.size if is_text else min_size, field)
     return layout if blocks is None else replace(blocks, inner=layout).layout, end
 
 
-def _refuse_records(source: Source) -> None:
+def _refuse_records(reader: HeaderReader) -> None:
     """Raise TensorFormatError if elements are a record of Fortran: size, values, size again."""
-    reader = HeaderReader(source)
     for width in (4, 8):
         start = reader.read_bytes(0, width)
         # gfortran divides long records, and a negative size says that another part follows.
         size = abs(int.from_bytes(start, "little", signed=True))
-        if not 0 < size <= source.size - 2 * width:
+        if not 0 < size <= reader.source.size - 2 * width:
             continue
         end = reader.read_bytes(width + size, size + 2 * width)
-        if size == abs(int.from_bytes(end, "little", signed=True)):
-            raise reader.error(
-                "the elements",
-                f"a record of Fortran, with its size of {size} bytes before and after the values",
-                "only the values",
-                "write the file with access='stream' in Fortran",
-                0,
-            )
+        is_record = size == abs(int.from_bytes(end, "little", signed=True))
+        actual = f"a record of Fortran, with its size of {size} bytes before and after the values"
+        hint = "write the file with access='stream' in Fortran"
+        reader.check(not is_record, "the elements", actual, "only the values", hint, 0)
 
 
-def _build_labels(
-    entries: Sequence[TensorEntry],
-    tensors: Sequence[Tensor],
-    default_dims: Sequence[tuple[str, ...]],
-    properties: Mapping[str, Properties],
-) -> Iterator[Tensor]:
-    """Yield occupied states, and properties, as coordinates of the dimensions."""
-    taken = {name for tensor in tensors for name in (tensor.name, *tensor.dims)}
+def _find_occupied(entry: TensorEntry) -> Array | None:
+    """Return which states are occupied by the rule of cc4s, or None if it does not apply."""
+    fermi: Any = entry.metadata.get("fermiEnergy")
+    is_known = entry.energies is not None and entry.component is None
+    if is_known and not isinstance(fermi, bool | list):
+        with suppress(TypeError, ValueError):  # not numbers
+            energies = np.asarray(entry.energies, dtype=np.float64)
+            return np.asarray(energies < fermi) if energies.shape == entry.lengths else None
+    return None
+
+
+def _build_labels(file: Cc4sFile, tensors: Sequence[Tensor], taken: set[str]) -> Iterator[Tensor]:
+    """Yield occupied states, and properties, as coordinates with names that are not taken."""
+    taken |= {name for tensor in tensors for name in (tensor.name, *tensor.dims)}
     dimensions: list[tuple[str, str, Dimension]] = []
-    for entry, tensor, defaults in zip(entries, tensors, default_dims, strict=True):
+    for tensor in tensors:
+        entry, defaults = file.find(tensor)
         dimensions += zip(tensor.dims, defaults, entry.dimensions, strict=True)
         occupied = _find_occupied(entry)
         if occupied is not None and header.OCCUPIED not in taken:
             yield Tensor(header.OCCUPIED, tensor.dims, InMemory(occupied))
-    for dimension_type, of_type in properties.items():
+    for dimension_type, of_type in file.properties.items():
         for prop, indices in of_type.indices.items():
             attrs = {"values": of_type.values[prop]} if prop in of_type.values else {}
             for name, default, dimension in dimensions:
@@ -397,8 +352,9 @@ def _build_labels(
 
 
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
-    """Check the tensors of a YAML file."""
-    for entry, tensor in zip(container.parsed, container.tensors, strict=True):
+    """Check the energies of tensors, and compare tensors with others of the calculation."""
+    for tensor in container.tensors:
+        entry, _ = container.parsed.find(tensor)
         yield from _check_energies(entry, tensor)
         for name in header.COMPARED:
             if name != entry.cc4s_object:
@@ -414,22 +370,21 @@ def _compare_with(source: Source, entry: TensorEntry, name: str) -> Iterator[Fin
         other = TensorEntry.unpack(read_yaml(HeaderReader(*sibling)), stem, name)
     except (OSError, ValueError):
         return
-    if conflict := header.find_unit_conflict({own: entry.unit, name: other.unit}):
-        yield Finding(fields.path, fields.get_path("unit"), conflict)
     items = {own: entry, name: other}
-    conflict = find_length_conflict(
-        {key: complete_types(key, item.lengths, item.types) for key, item in items.items()}
-    )
-    if conflict:
+    if conflict := header.find_unit_conflict({key: item.unit for key, item in items.items()}):
+        yield Finding(fields.path, fields.get_path("unit"), conflict)
+    dims = {key: complete_types(key, item.lengths, item.types) for key, item in items.items()}
+    if conflict := header.find_length_conflict(dims):
         yield Finding(fields.path, fields.get_path("dimensions"), conflict)
 
 
 def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
     energies, source = entry.energies, tensor.source
     # Slices that cc4s makes keep the list of all energies.
-    is_slice = entry.fields.prefix or entry.cc4s_object == header.SLICED_ENERGIES
+    is_slice = entry.component is not None or entry.cc4s_object == header.SLICED_ENERGIES
     if energies is None or source is None or (is_slice and len(energies) != entry.total):
         return
+    actual = f"{len(energies)} energies for {entry.total} elements"
     if len(energies) == entry.total:
         try:
             values = read_layout(tensor.layout, source, Selection.everything(tensor.layout.shape))
@@ -437,14 +392,11 @@ def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
         except (TypeError, ValueError, TensorFormatError):
             return  # The check of all values reports elements that cannot be read.
         is_same = np.isclose(values, listed, rtol=ENERGY_TOLERANCE, atol=0, equal_nan=True)
-        wrong = np.flatnonzero(~is_same)
-        if not wrong.size:
+        wrong = np.flatnonzero(~is_same).tolist()
+        if not wrong:
             return
-        first = int(wrong[0])
-        actual = f"{wrong.size} of {len(energies)} differ from the elements, the first is number "
-        actual += f"{first}: {energies[first]}, expected {values[first]}"
-    else:
-        actual = f"{len(energies)} energies for {entry.total} elements"
+        actual = f"{len(wrong)} of {len(energies)} differ from the elements, the first is number "
+        actual += f"{wrong[0]}: {energies[wrong[0]]}, expected {values[wrong[0]]}"
     hint = "cc4s counts occupied states by them, so write the file again"
     field = entry.fields.get_path("metaData.energies")
     yield Finding(entry.fields.path, field, actual, hint=hint, severity="warning")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from numbers import Real
@@ -21,13 +19,12 @@ from xr_tensorfmt.core.embedded_metadata import (
     embed_coordinates,
     encode_attrs,
     encode_metadata,
-    to_json,
 )
 from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.layout import Dense, column_major
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.datasets.cf import RELATED
-from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, find_stack_level
+from xr_tensorfmt.errors import TensorFormatError, warn
 from xr_tensorfmt.formats.cc4s import YAML, header
 from xr_tensorfmt.formats.cc4s.header import (
     ENERGIES,
@@ -54,15 +51,14 @@ from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 MAX_SHORT = 1 << 14
 """Limit on the elements of a real vector that is written as text by default."""
 
-_ELEMENTS = {element.name: element for element in header.SCALAR_TYPES.values()}
-_SCALAR_TYPE_BY_ELEMENT = {element.name: name for name, element in header.SCALAR_TYPES.items()}
-
+MAX_WRITTEN_DIMENSIONS = 10
+"""Limit on dimensions. cc4s sorts their numbers as text."""
 
 Types = Mapping[str, str | None]
 """Types of dimensions by name."""
 
-MAX_WRITTEN_DIMENSIONS = 10
-"""Limit on dimensions. cc4s sorts their numbers as text."""
+_SCALAR_TYPES = {element.name: name for name, element in header.SCALAR_TYPES.items()}
+_ELEMENTS = {element.name: element for element in header.SCALAR_TYPES.values()}
 
 
 def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = None) -> FilePlan:
@@ -73,9 +69,9 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
             f"{checked.path}: the path of a cc4s tensor is that of its YAML file; end it with "
             f"{YAML}"
         )
-    checked = _remove_numbers(checked, header.get_variable_name(stem)).encode(_ELEMENTS)
-    is_set = _is_set(checked)
     cc4s_object = header.get_variable_name(stem)
+    checked = _remove_numbers(checked, cc4s_object).encode(_ELEMENTS)
+    is_set = _is_set(checked)
     types = choose_types(checked.variables, cc4s_object)
     default_dims = name_dimensions(checked.variables, types)
     packed: dict[str, dict[str, Any]] = {}
@@ -102,9 +98,8 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
     _embed(checked, fields, embedded, others)
     content = format_yaml(fields)
     parse_fields(checked.path, content)  # raises an error if the reader would
-    find_orphans = partial(
-        _find_orphans, checked.path, stem, [file.name for file in files], unitless
-    )
+    written = [file.name for file in files]
+    find_orphans = partial(_find_orphans, checked.path, stem, written, unitless)
     siblings = (*files, *properties_files)
     return FilePlan(len(content), (Piece(0, content),), (), siblings, find_orphans)
 
@@ -140,7 +135,7 @@ def _plan_tensor(
     element = conversion.element
     is_text = elements == "text"
     if elements is None:  # all programs read text
-        is_short = variable.size <= MAX_SHORT or cc4s_object == header.ENERGIES
+        is_short = variable.size <= MAX_SHORT or cc4s_object == ENERGIES
         is_vector = variable.ndim == 1 and element.dtype.kind == "f"
         before = get_file_info(variable, "cc4s").get("elements")
         is_text = (is_vector and is_short) or before == header.TEXT
@@ -148,13 +143,13 @@ def _plan_tensor(
     fields = {
         "version": header.VERSION,
         "type": header.TENSOR,
-        "scalarType": _SCALAR_TYPE_BY_ELEMENT[element.name],
+        "scalarType": _SCALAR_TYPES[element.name],
         "dimensions": [
             {"length": length} | ({"type": types[str(dim)]} if types[str(dim)] else {})
             for dim, length in variable.sizes.items()
         ],
         "elements": {"type": header.TEXT if is_text else header.BINARY},
-        "unit": _get_unit(checked, name, variable),
+        "unit": check_unit(checked.path, name, variable),
     }
     if metadata:
         fields["metaData"] = metadata
@@ -163,9 +158,14 @@ def _plan_tensor(
     return fields, noted, FilePlan(layout.stop, (), (planned,))
 
 
-def check_unit(path: str, name: str, variable: Variable) -> None:
-    """Raise ValueError if values have another unit than in the file that they were opened from."""
+def check_unit(path: str, name: str, variable: Variable) -> float:
+    """Return the unit. Raise ValueError if the values have another one in their file."""
     unit, applied = variable.attrs.get("unit", 1.0), variable.attrs.get(header.APPLIED_UNIT, 1.0)
+    if isinstance(unit, bool) or not isinstance(unit, Real) or not np.isfinite(float(unit)):
+        raise ValueError(
+            f"{path}: the attribute 'unit' of {name!r} is {unit!r}, but cc4s stores the factor to "
+            "atomic units there; make it a number, or rename it"
+        )
     is_applied = isinstance(applied, Real) and applied != 1
     stored = applied if is_applied else get_file_info(variable, "cc4s").get("unit", unit)
     if is_applied or stored != unit:
@@ -175,6 +175,7 @@ def check_unit(path: str, name: str, variable: Variable) -> None:
             f"attribute {header.APPLIED_UNIT!r} and call drop_encoding() on it if no file of its "
             "calculation has another unit"
         )
+    return float(unit)
 
 
 def _find_orphans(
@@ -219,17 +220,6 @@ def _is_set(checked: CheckedInput) -> bool:
     return is_set
 
 
-def _get_unit(checked: CheckedInput, name: str, variable: Variable) -> float:
-    unit = variable.attrs.get("unit", 1.0)
-    if isinstance(unit, bool) or not isinstance(unit, Real) or not np.isfinite(float(unit)):
-        raise ValueError(
-            f"{checked.path}: the attribute 'unit' of {name!r} is {unit!r}, but cc4s stores "
-            "the factor to atomic units there; make it a number, or rename it"
-        )
-    check_unit(checked.path, name, variable)
-    return float(unit)
-
-
 def _split_attrs(
     checked: CheckedInput, name: str, variable: Variable, cc4s_object: str, types: Types
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -242,18 +232,16 @@ def _split_attrs(
         if isinstance(attrs.get("energies", []), list | tuple | np.ndarray):
             attrs.pop("energies", None)
     encoded = encode_attrs(checked, attrs, repr(name))
-    unit = encoded.pop("unit", None)
-    names = {"coordinates", *RELATED}  # of CF, which only xarray looks up
-    plain = {key: simplify(value) for key, value in encoded.items() if key not in names}
+    left_out = {"unit", "coordinates", *RELATED}  # of CF, which only xarray looks up
+    plain = {key: simplify(attrs[key]) for key in encoded if key not in left_out}
     metadata = {key: value for key, value in plain.items() if is_portable(value)}
     # `==` would take True for 1.
-    noted = {
-        key: value
-        for key, value in encoded.items()
-        if key not in metadata or repr(value) != repr(metadata[key])
-    }
-    if not isinstance(unit, int | float):  # absent, or of a type of numpy
-        noted["unit"] = unit
+    is_noted = {key: repr(encoded[key]) != repr(metadata.get(key)) for key in encoded}
+    noted = {key: value for key, value in encoded.items() if is_noted[key] or key not in metadata}
+    if isinstance(encoded.get("unit"), int | float):  # not absent or of a type of numpy
+        del noted["unit"]
+    else:
+        noted.setdefault("unit", None)
     if energies is not None and "energies" not in attrs and is_portable(energies):
         metadata["energies"] = energies
     return metadata, noted
@@ -285,12 +273,11 @@ def _remove_occupied(checked: CheckedInput, name: str, metadata: Mapping[str, An
     before = np.count_nonzero(coordinate.values)
     after = sum(energy < fermi for energy in energies)
     if before != after:
-        message = (
+        warn(
             f"{checked.path}: {before} states are occupied by the coordinate {header.OCCUPIED!r}, "
             f"but {after} energies of {name!r} are below its attribute fermiEnergy={fermi}, "
             "which is what cc4s counts; shift fermiEnergy with the energies"
         )
-        warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     coordinates = {key: item for key, item in checked.coordinates.items() if key != header.OCCUPIED}
     return replace(checked, coordinates=coordinates)
 
@@ -381,16 +368,14 @@ def check_states(
         reference, actual = numbers[axes[0][1]], numbers[dim]
         common = reference[np.isin(reference, actual)]
         is_part = name not in whole and common.size < reference.size
-        if np.array_equal(reference, actual) or (
-            is_part and (not common.size or np.array_equal(common, actual))
-        ):
-            continue
-        line = ", ".join(f"{d}=states" for d in sorted(numbers, key=str))
-        raise ValueError(
-            f"{path}: {name!r} has other states along {dim!r} than {axes[0][0]!r} along "
-            f"{axes[0][1]!r}, or in another order; select or sort the states of all dimensions "
-            f"at once: ds.isel({line})"
-        )
+        fits_part = is_part and (not common.size or np.array_equal(common, actual))
+        if not fits_part and not np.array_equal(reference, actual):
+            line = ", ".join(f"{dim}=states" for dim in sorted(numbers, key=str))
+            raise ValueError(
+                f"{path}: {name!r} has other states along {dim!r} than {axes[0][0]!r} along "
+                f"{axes[0][1]!r}, or in another order; select or sort the states of all dimensions "
+                f"at once: ds.isel({line})"
+            )
 
 
 def plan_properties(
@@ -416,7 +401,7 @@ def plan_properties(
         packed = [item.pack() for item in by_dim.values()]
         # The reader labels all dimensions of the type and length.
         if by_dim[dims[0]].indices and packed.count(packed[0]) == len(packed):
-            files.append(_plan_file(checked.path, by_dim[dims[0]]))
+            files.append(_plan_file(checked.path, file, packed[0]))
             for dim, item in by_dim.items():
                 for name in item.indices:
                     del others[f"{prefixes[dim]}{name}"]
@@ -435,39 +420,34 @@ def _get_properties(
         is_named = name.startswith(prefix) and variable.dims == (dim,)
         if not is_named or variable.dtype.kind not in "iu" or set(variable.attrs) - {"values"}:
             continue
+        prop, numbers = name.removeprefix(prefix), variable.values
         listed = variable.attrs.get("values")
         listed = listed.tolist() if isinstance(listed, np.ndarray) else listed  # of other engines
-        largest = variable.values.max(initial=-1)
-        limit = MAX_BYTES if listed is None else len(listed) if isinstance(listed, list) else 0
-        with suppress(TypeError):  # JSON does not support the values
-            is_plain = listed is None or (
-                to_json(listed, "values") == listed and is_portable(listed)
-            )
-            if is_plain and variable.values.min(initial=0) >= 0 and largest < limit:
-                indices[name.removeprefix(prefix)] = variable.values.astype(np.int64)
-                if listed is not None:
-                    values[name.removeprefix(prefix)] = listed
+        is_plain = listed is None or (isinstance(listed, list) and is_portable(listed))
+        limit = MAX_BYTES if listed is None else len(listed) if is_plain else 0
+        if is_plain and numbers.min(initial=0) >= 0 and numbers.max(initial=-1) < limit:
+            indices[prop] = numbers.astype(np.int64)
+            if listed is not None:
+                values[prop] = listed
     return Properties(dimension_type, indices, values)
 
 
-def _plan_file(path: str, properties: Properties) -> FilePlan:
+def _plan_file(path: str, name: str, properties: Mapping[str, Any]) -> FilePlan:
     """Plan the file of a dimension type. A file with equal content is kept."""
-    content = format_yaml(properties.pack())
-    name = f"{properties.dimension_type}{YAML}"
 
     def has_equal_content(existing: bytes) -> bool:
         try:
             present = Properties.unpack(parse_fields("", existing))
         except TensorFormatError:
             return False
-        if present.pack() != properties.pack():
-            names = ", ".join(properties.indices)
+        if present.pack() != properties:
             raise ValueError(
-                f"{path}: {name} in the same directory has other values of {names}, but it applies "
-                "to all tensors there; write into another directory, or remove that file if no "
-                "other tensor needs it"
+                f"{path}: {name} in the same directory has other values of "
+                f"{', '.join(properties['properties'])}, but it applies to all tensors there; "
+                "write into another directory, or remove that file if no other tensor needs it"
             )
         return True
 
+    content = format_yaml(properties)
     pieces = (Piece(0, content),)
     return FilePlan(len(content), pieces, (), name=name, is_kept=has_equal_content)

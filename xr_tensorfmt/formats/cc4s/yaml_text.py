@@ -14,9 +14,9 @@ from itertools import takewhile
 from math import isfinite
 from typing import Any
 
+import numpy as np
 import yaml
 
-from xr_tensorfmt.core.embedded_metadata import DTYPE_TAG, array_from_json
 from xr_tensorfmt.core.header import MAX_NESTED, Fields, HeaderReader
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
@@ -51,9 +51,8 @@ _INTEGER = re.compile(r"[-+]?[0-9]{1,19}|0o[0-7]{1,22}|0x[0-9a-fA-F]{1,16}")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 
 # cc4s tags strings as ``!!text``.
-_STRING_TAGS = ("!", "!text", "tag:yaml.org,2002:text", "tag:yaml.org,2002:str")
 _TAGS = {
-    yaml.ScalarEvent: _STRING_TAGS,
+    yaml.ScalarEvent: ("!", "!text", "tag:yaml.org,2002:text", "tag:yaml.org,2002:str"),
     yaml.SequenceStartEvent: ("tag:yaml.org,2002:seq", "!"),
     yaml.MappingStartEvent: ("tag:yaml.org,2002:map", "!"),
 }
@@ -69,26 +68,24 @@ class _Builder:
 
     def build_document(self) -> Any:
         """Return the value of the only document."""
+        values: list[Any] = []
         next(self.events)  # the start of the stream
-        if isinstance(next(self.events), yaml.StreamEndEvent):
-            return None
-        value = self.build(next(self.events), 1)
-        next(self.events)  # the end of the document
-        event = next(self.events)
-        if not isinstance(event, yaml.StreamEndEvent):
-            raise self.error(event, "a second document", "valid YAML", "the file is corrupt")
-        return value
+        for event in self.take_until(yaml.StreamEndEvent):
+            if values:
+                raise self.error(event, "a second document", "valid YAML")
+            values.append(self.build(next(self.events), 1))
+            next(self.events)  # the end of the document
+        return values[0] if values else None
 
     def build(self, event: Any, level: int) -> Any:
         """Return the value that begins with an event."""
         if isinstance(event, yaml.AliasEvent):
-            raise self.error(event, "an alias", "plain values", "write the values out")
+            raise self.error(event, "an alias", "plain values")
         if event.tag not in (None, *_TAGS[type(event)]):
-            actual = f"the tag {event.tag}"
-            raise self.error(event, actual, "a value without a tag", "write a plain value")
+            raise self.error(event, f"the tag {event.tag}", "a value without a tag")
         if level > MAX_NESTED:
-            actual, expected = "values nested deeply", f"at most {MAX_NESTED} within each other"
-            raise self.error(event, actual, expected, "the file is corrupt")
+            expected = f"at most {MAX_NESTED} within each other"
+            raise self.error(event, "values nested deeply", expected)
         if isinstance(event, yaml.MappingStartEvent):
             return self.build_mapping(level + 1)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -102,12 +99,11 @@ class _Builder:
         names: set[str] = set()  # programs take ``1`` and ``"1"`` for the same key
         for event in self.take_until(yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent | yaml.AliasEvent):
-                raise self.error(event, "a list or mapping as a key", "a plain key", "write a str")
+                raise self.error(event, "a list or mapping as a key", "a plain key")
             key = self.build(event, level)
             self.keys.append(str(key))
             if key in values or not names.isdisjoint((event.value, str(key))):
-                hint = "programs disagree on which value counts; remove all but one"
-                raise self.error(event, "this key twice", "each key once", hint)
+                raise self.error(event, "this key twice", "each key once")
             names |= {event.value, str(key)}
             values[key] = self.build(next(self.events), level)
             self.keys.pop()
@@ -120,10 +116,11 @@ class _Builder:
         """Yield events, and skip the one at the end of a list or mapping."""
         return takewhile(lambda event: not isinstance(event, end), self.events)
 
-    def error(self, event: Any, actual: str, expected: str, hint: str) -> TensorFormatError:
+    def error(self, event: Any, actual: str, expected: str) -> TensorFormatError:
         """Return an error about the innermost key."""
         field = shorten(".".join(self.keys)) or "the YAML"
         offset = len(self.text[: event.start_mark.index].encode())
+        hint = "correct the file"
         return TensorFormatError(self.path, field, shorten(actual), expected, hint, offset)
 
 
@@ -138,39 +135,37 @@ def _parse_plain(text: str) -> Any:
 
 def read_yaml(reader: HeaderReader) -> Fields:
     """Read and parse a file. Raises like `parse_fields`."""
-    path, size = reader.source.name, reader.source.size
-    _check_length(path, size)
-    return parse_fields(path, reader.read_head(size))
+    size = reader.source.size
+    hint = "drop or shorten attributes and coordinates"
+    field, expected = "the size of the YAML", f"at most {MAX_BYTES}"
+    reader.check(size <= MAX_BYTES, field, f"{size} bytes", expected, hint, MAX_BYTES)
+    return parse_fields(reader.source.name, reader.read_head(size))
 
 
 def parse_fields(path: str, content: bytes) -> Fields:
     """Parse a file. Raise TensorFormatError if it is not a safe mapping in YAML."""
-    content, hint = content.removeprefix(b"\xef\xbb\xbf"), "the file is corrupt"
-    _check_length(path, len(content))
+    offset: int | None = None
     try:
-        text = content.decode()
+        text = content.removeprefix(b"\xef\xbb\xbf").decode()
         count = sum(map(text.count, ",\n\r\x85\u2028\u2029"))
-        if count > MAX_VALUES:
-            actual, hint = f"{count} lines and commas", "values belong in the file of elements"
-            raise TensorFormatError(path, "the YAML", actual, f"at most {MAX_VALUES}", hint)
-        document = Fields(path, {"the file": _Builder(path, text).build_document()})
+        if count <= MAX_VALUES:
+            document = Fields(path, {"the file": _Builder(path, text).build_document()})
+            return Fields(path, document.get("the file", dict))
+        actual, expected = f"{count} lines and commas", f"at most {MAX_VALUES}"
     except UnicodeDecodeError as error:
-        actual, expected = str(error), "YAML in UTF-8"
-        raise TensorFormatError(path, "the YAML", actual, expected, hint, error.start) from error
+        actual, expected, offset = str(error), "YAML in UTF-8", error.start
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         position = mark.index if mark else getattr(error, "position", 0)
         message = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-        offset = len(text[:position].encode())
-        raise TensorFormatError(path, "the YAML", message, "valid YAML", hint, offset) from error
-    return Fields(path, document.get("the file", dict))
+        actual, expected, offset = message, "valid YAML", len(text[:position].encode())
+    raise TensorFormatError(path, "the YAML", actual, expected, "the file is corrupt", offset)
 
 
 def get_number(fields: Fields, key: str) -> float:
     """Return a finite number."""
     value = float(fields.get(key, float))
-    if not isfinite(value):
-        raise fields.error(key, value, "a finite number")
+    fields.check(isfinite(value), key, value, "a finite number")
     return value
 
 
@@ -184,31 +179,25 @@ def get_string(fields: Fields, key: str) -> str:
 
 def get_choice(fields: Fields, key: str, allowed: Collection[str]) -> str:
     """Return one of the allowed strings."""
-    value = get_string(fields, key)
-    if value not in allowed:
-        raise fields.error(key, repr(value), " or ".join(allowed), "cc4s supports no other value")
+    value, hint = get_string(fields, key), "cc4s supports no other value"
+    fields.check(value in allowed, key, repr(value), " or ".join(allowed), hint)
     return value
 
 
 def get_list(fields: Fields, key: str) -> list[Any]:
     """Return a list. cc4s writes an empty one as an empty mapping."""
     value = fields.values.get(key)
-    if isinstance(value, dict) and value:
+    if value == {}:
+        return []
+    if isinstance(value, dict):
         raise fields.error(key, f"the keys {shorten(', '.join(value))}", "0, 1, 2, ...")
-    return [] if value == {} else fields.get(key, list)
+    return fields.get(key, list)
 
 
 def get_mappings(fields: Fields, key: str) -> list[Fields]:
     """Return a list of mappings."""
     items = Fields(fields.path, dict(enumerate(get_list(fields, key))), prefix=fields.get_path(key))
     return [items.get_fields(index) for index in items.values]
-
-
-def _check_length(path: str, size: int) -> None:
-    if size > MAX_BYTES:
-        hint = "drop or shorten attributes and coordinates"
-        field, actual, expected = "the size of the YAML", f"{size} bytes", f"at most {MAX_BYTES}"
-        raise TensorFormatError(path, field, actual, expected, hint, offset=MAX_BYTES)
 
 
 # Words that YAML 1.1 or 1.2 takes for another value than a string are quoted.
@@ -219,53 +208,52 @@ _WORD_STARTS = "|".join(f"{word[0]}(?={word[1:]})" for word in sorted(KEYS))
 _ESCAPED = re.compile(f"[&*\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]|{_WORD_STARTS}")
 
 
+def simplify(value: Any) -> Any:
+    """Convert arrays of real numbers to lists, and bools to the 1 and 0 of cc4s."""
+    if isinstance(value, np.ndarray | np.generic) and not isinstance(value, str):
+        is_real = value.dtype.kind in "biuf" and value.dtype.itemsize <= 8
+        return simplify(value.tolist()) if is_real else None
+    if isinstance(value, list | tuple):
+        return [simplify(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: simplify(item) for key, item in value.items()}
+    return next((kind(value) for kind in (int, float, str) if isinstance(value, kind)), value)
+
+
+def is_portable(value: Any) -> bool:
+    """Return whether cc4s can parse a value."""
+    if isinstance(value, dict | list):
+        return all(map(is_portable, value.values() if isinstance(value, dict) else value))
+    if type(value) is int:
+        return -(1 << 63) <= value < 1 << 63
+    is_finite = type(value) is float and isfinite(value)
+    return is_finite or (type(value) is str and not re.search("[\ud800-\udfff]", value))
+
+
 def format_yaml(values: Mapping[str, Any]) -> bytes:
     """Format a mapping of strings, finite numbers, lists and mappings as a YAML file."""
     return ("\n".join(_format_lines(values, KEYS)) + "\n").encode()
 
 
-def simplify(value: Any) -> Any:
-    """Convert the arrays of JSON to lists if they are real, and bools to the 1 and 0 of cc4s."""
-    if isinstance(value, list):
-        return [simplify(item) for item in value]
-    if not isinstance(value, Mapping):
-        return int(value) if isinstance(value, bool) else value
-    if set(value) != {DTYPE_TAG}:
-        return {key: simplify(item) for key, item in value.items()}
-    array = array_from_json(value[DTYPE_TAG])
-    return simplify(array.tolist()) if array.dtype.kind in "biuf" else None
-
-
-def is_portable(value: Any) -> bool:
-    """Return whether cc4s can parse a value."""
-    if isinstance(value, Mapping | list):
-        return all(map(is_portable, value.values() if isinstance(value, Mapping) else value))
-    if isinstance(value, float):
-        return isfinite(value)
-    if isinstance(value, int):
-        return not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
-    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
-
-
 def _format_lines(value: Any, plain_keys: Collection[str]) -> Iterator[str]:
-    if isinstance(value, Mapping) and value:
-        for key, item in value.items():
-            name = key if key in plain_keys else _format_scalar(key)
-            if isinstance(item, Mapping | list) and item:
-                inner = METADATA_KEYS if key == "metaData" else plain_keys
-                yield f"{name}:"
-                yield from (
-                    f"  {line}" for line in _format_lines(item, inner if plain_keys is KEYS else ())
-                )
-            else:
-                yield f"{name}: {_format_scalar(item)}"
-    elif isinstance(value, list) and value:
+    if isinstance(value, list) and value:
         for item in value:
             lines = _format_lines(item, plain_keys)
             yield f"- {next(lines)}"
             yield from (f"  {line}" for line in lines)
-    else:
+        return
+    if not isinstance(value, Mapping) or not value:
         yield _format_scalar(value)
+        return
+    for key, item in value.items():
+        name = key if key in plain_keys else _format_scalar(key)
+        if not isinstance(item, Mapping | list) or not item:
+            yield f"{name}: {_format_scalar(item)}"
+            continue
+        inner = METADATA_KEYS if key == "metaData" else plain_keys
+        lines = _format_lines(item, inner if plain_keys is KEYS else ())
+        yield f"{name}:"
+        yield from (f"  {line}" for line in lines)
 
 
 def _format_scalar(value: Any) -> str:
