@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
@@ -13,17 +12,16 @@ import numpy as np
 import xarray as xr
 from xarray import Dataset, Variable
 
-from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
+from xr_tensorfmt.errors import warn
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
 from xr_tensorfmt.formats.cc4s.header import Dimension, complete_types
-from xr_tensorfmt.formats.cc4s.read import find_parts
 from xr_tensorfmt.formats.cc4s.write import (
     check_states,
     check_unit,
     choose_types,
     name_dimensions,
 )
-from xr_tensorfmt.formats.recognition import open_header
+from xr_tensorfmt.formats.recognition import list_files
 from xr_tensorfmt.sources import get_path, is_url, list_names
 from xr_tensorfmt.writing.encoding import get_file_info, resolve_encoding
 
@@ -71,46 +69,27 @@ def open_calculation(
     >>> ds.occupied[:4].values
     array([ True,  True, False, False])
     """
-    tensors: dict[str, Dataset] = {}
+    tensors = _open_tensors(_get_local_path(directory), chunks, open_options)
     units: dict[str, float] = {}
     dimensions: dict[str, list[Dimension]] = {}
-    for path in _find_tensors(_get_local_path(directory)):
-        cc4s_object = header.get_variable_name(header.get_stem(path.name))
-        try:
-            ds = xr.open_dataset(path, engine="tensorfmt", chunks=chunks, **open_options)
-        except FileNotFoundError as error:
-            if cc4s_object in header.OBJECTS:
-                raise
-            message = f"{path} is left out, because its elements are missing ({error})"
-            warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
-            continue
-        for name, tensor in ds.data_vars.items():
-            file_info = get_file_info(tensor.variable, "cc4s")
-            full_name = f"{cc4s_object}.{name}" if "component" in file_info else cc4s_object
-            if full_name in tensors:
-                raise ValueError(
-                    f"{path}: {full_name} is also in another file, but the files must belong "
-                    "to one calculation; move one of them to another directory"
-                )
-            tensors[full_name] = ds[[name]].rename({name: full_name})
-            units[full_name] = file_info["unit"]
-            dimensions[full_name] = complete_types(cc4s_object, tensor.shape, file_info["types"])
-    if not tensors:
-        raise FileNotFoundError(f"{directory}: no tensor of cc4s has a file of elements")
+    for name, ds in tensors.items():
+        file_info = get_file_info(ds[name].variable, "cc4s")
+        units[name] = file_info["unit"]
+        cc4s_object = name.partition(".")[0]
+        dimensions[name] = complete_types(cc4s_object, ds[name].shape, file_info["types"])
     if conflict := header.find_length_conflict(dimensions):
-        raise ValueError(f"{directory}: {conflict}, so fetch both from one directory")
+        hint = "the files belong to different calculations, so fetch both from one directory"
+        raise ValueError(f"{directory}: {conflict}; {hint}")
     if conflict := header.find_unit_conflict(units):
-        message = f"{directory}: {conflict}"
-        warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
+        warn(f"{directory}: {conflict}")
     states, dims = _find_shared_dims(dimensions)
     merged = _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())
-    numbers = {dim.lower(): dim for dim in states if dim.lower() not in merged.variables}
-    merged = merged.assign_coords(
-        {
-            name: Variable(dim, np.arange(merged.sizes[dim]), header.STATE_NUMBER)
-            for name, dim in numbers.items()
-        }
-    )
+    for coordinate in merged.coords.values():
+        coordinate.load()  # xarray divides values of the YAML in chunks, too
+    for dim in states:
+        if dim.lower() not in merged.variables:
+            numbers = Variable(dim, np.arange(merged.sizes[dim]), header.STATE_NUMBER)
+            merged = merged.assign_coords({dim.lower(): numbers})
     for tensor in merged.data_vars.values():
         # The writer finds the cc4s types of the dimensions, such as "State", by these names.
         tensor.encoding["tensorfmt"] = {**tensor.encoding["tensorfmt"], "dims": tensor.dims}
@@ -147,8 +126,7 @@ def to_calculation(
     >>> frozen = ds.isel(State=slice(1, None), State_2=slice(1, None))
     >>> cc4s.to_calculation(frozen, "frozen")
     """
-    _check_units(ds, directory)
-    _check_selection(ds, directory)
+    _check(ds, str(directory))
     dtypes = resolve_encoding(ds.variables, ds.coords, encoding or {})
     directory = _get_local_path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -182,30 +160,43 @@ def _get_local_path(directory: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
-def _find_tensors(directory: Path) -> list[Path]:
-    """Return the YAML files that the engine recognises or that have elements."""
+def _open_tensors(
+    directory: Path, chunks: Any, open_options: Mapping[str, Any]
+) -> dict[str, Dataset]:
+    """Open each tensor as a Dataset, by the name in the calculation."""
     if directory.is_file():
         raise NotADirectoryError(
             f"{directory}: Not a directory but a file; pass its directory {directory.parent},"
             " or open the file with xarray.open_dataset"
         )
-    names = {name for name in list_names(directory) if not (directory / name).is_dir()}
-    parts = find_parts(names, lambda name: open_header(directory / name, "read"))
-    # Files of other programs have the suffix, too.
-    suffixes = (YAML, ELEMENTS)
-    files = sorted(name for name in names - parts.keys() if name.casefold().endswith(suffixes))
-    if orphans := [file for file in files if file.endswith(ELEMENTS)]:
-        name = header.get_stem(orphans[0])
+    tensors: dict[str, Dataset] = {}
+    for path in map(Path, list_files(str(directory), None, None)):
+        is_elements = path.name.casefold().endswith(ELEMENTS)
+        # Files of other formats are ignored.
+        if path.is_dir() or not (is_elements or path.name.casefold().endswith(YAML)):
+            continue
+        cc4s_object = header.get_variable_name(header.get_stem(path.name))
+        try:
+            ds = xr.open_dataset(path, engine="tensorfmt", chunks=chunks, **open_options)
+        except FileNotFoundError as error:
+            if is_elements or cc4s_object in header.OBJECTS:
+                raise
+            warn(f"{path} is left out, because its elements are missing ({error})")
+            continue
+        for name, tensor in ds.data_vars.items():
+            is_component = "component" in get_file_info(tensor.variable, "cc4s")
+            full_name = f"{cc4s_object}.{name}" if is_component else cc4s_object
+            if full_name in tensors:
+                raise ValueError(
+                    f"{path}: {full_name} is also in another file, but the files must belong "
+                    "to one calculation; move one of them to another directory"
+                )
+            tensors[full_name] = ds[[name]].rename({name: full_name})
+    if not tensors:
         raise FileNotFoundError(
-            f"{directory}: there are elements of {name}, but no {name}{YAML} with their "
-            "shape; fetch it, or remove the elements"
+            f"{directory}: no tensors of cc4s; pass the directory with CoulombVertex.yaml"
         )
-    paths = [directory / file for file in files if file.endswith(YAML)]
-    if not paths:
-        raise FileNotFoundError(
-            f"{directory}: no YAML file of cc4s tensors; pass the directory with CoulombVertex.yaml"
-        )
-    return paths
+    return tensors
 
 
 def _find_shared_dims(
@@ -233,32 +224,20 @@ def _rename_dims(ds: Dataset, name: str, dims: tuple[str, ...]) -> Dataset:
 
 
 def _merge(tensors: Iterable[Dataset]) -> Dataset:
-    """Merge tensors. Load coordinates, which are in the YAML and which xarray divides in chunks."""
-    ds = xr.merge(tensors, join="exact", compat="equals", combine_attrs="drop_conflicts")
-    for coordinate in ds.coords.values():
-        coordinate.load()
-    return ds
+    return xr.merge(tensors, join="exact", compat="equals", combine_attrs="drop_conflicts")
 
 
-def _check_units(ds: Dataset, directory: str | os.PathLike[str]) -> None:
-    """Raise ValueError if values are not in the units of their files, or units do not fit."""
-    units = {}
-    for name, tensor in ds.data_vars.items():
-        check_unit(str(directory), str(name), tensor.variable)
-        unit = tensor.attrs.get("unit", 1.0)
-        if isinstance(unit, int | float):
-            units[str(name)] = unit
+def _check(ds: Dataset, directory: str) -> None:
+    """Raise ValueError if units do not fit, or states are selected in some tensors only."""
+    tensors = {str(name): tensor.variable for name, tensor in ds.data_vars.items()}
+    units = {name: check_unit(directory, name, tensor) for name, tensor in tensors.items()}
     if conflict := header.find_unit_conflict(units):
         raise ValueError(
             f"{directory}: {conflict}: open all tensors without apply_unit=True, and set the "
             "attribute unit of computed ones"
         )
-
-
-def _check_selection(ds: Dataset, directory: str | os.PathLike[str]) -> None:
-    """Raise ValueError if states are not selected in all tensors. Warn of their order."""
-    tensors = {str(name): tensor.variable for name, tensor in ds.data_vars.items()}
-    coordinates = {str(name): coordinate.variable for name, coordinate in ds.coords.items()}
+    size = tensors[header.ENERGIES].size if header.ENERGIES in tensors else 0
+    number = int(np.count_nonzero(ds.get(header.OCCUPIED, np.ones(size, bool))))
     for name, tensor in tensors.items():
         rank = len(header.DIMENSIONS.get(name, tensor.dims))
         if tensor.ndim != rank:
@@ -266,35 +245,38 @@ def _check_selection(ds: Dataset, directory: str | os.PathLike[str]) -> None:
                 f"{directory}: {name!r} has {tensor.ndim} dimensions, expected {rank}; select "
                 "states by a list, which keeps their dimensions: ds.isel(State=[0], State_2=[0])"
             )
-    size = ds[header.ENERGIES].size if header.ENERGIES in ds else 0
-    occupied = np.ones(size, bool)
-    if header.OCCUPIED in ds.coords and ds[header.OCCUPIED].size == size:
-        occupied = ds[header.OCCUPIED].values
-    number = int(np.count_nonzero(occupied))
-    for name, tensor in tensors.items() if header.ENERGIES in ds else ():
         expected = {size} if name == header.VERTEX else {size, number, size - number}
         sizes = {d: n for d, n in tensor.sizes.items() if str(d).partition("_")[0] == header.STATE}
-        if not name.startswith("Sliced") and not expected.issuperset(sizes.values()):
+        is_compared = header.ENERGIES in tensors and not name.startswith("Sliced")
+        if is_compared and not expected.issuperset(sizes.values()):
             raise ValueError(
                 f"{name!r} has {sizes}, expected {' or '.join(map(str, sorted(expected)))} states; "
                 "select the same states along all dimensions with isel(), or call "
                 f"ds.drop_vars({name!r}) to let cc4s compute it again"
             )
-    check_states(str(directory), tensors, coordinates)
-    is_whole = {header.VERTEX, header.ENERGIES} <= tensors.keys()
-    is_opened = is_whole and get_file_info(tensors[header.VERTEX], "cc4s")
-    if is_opened and "state" not in coordinates:
-        message = (
-            f"{directory}: the Dataset has no numbers of states, so different states along the "
-            "dimensions, or another order, are not found; open the directory with open_calculation"
-        )
-        warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
+    coordinates = {str(name): coordinate.variable for name, coordinate in ds.coords.items()}
+    check_states(directory, tensors, coordinates)
+    _warn_of_order(ds, directory)
+
+
+def _warn_of_order(ds: Dataset, directory: str) -> None:
+    """Warn if occupied states are not the first, or if the order of states cannot be checked."""
+    if header.ENERGIES not in ds:
+        return
+    size = ds[header.ENERGIES].size
+    occupied = ds.get(header.OCCUPIED, np.ones(size, bool))
+    number = int(np.count_nonzero(occupied))
     if not occupied[:number].all():
-        dims = dict.fromkeys(d for v in tensors.values() for d in v.dims if v.sizes[d] == size)
-        line = ", ".join(f"{dim}=order" for dim in dims if str(dim).startswith(header.STATE))
-        message = (
+        dims = [d for d in ds.sizes if str(d).startswith(header.STATE) and ds.sizes[d] == size]
+        line = ", ".join(f"{dim}=order" for dim in dims)
+        warn(
             f"the {number} occupied states are not the first of the {size} states, as cc4s "
             f"expects; sort all dimensions of states: order = ds.{header.ENERGIES}.argsort()"
             f".values; ds = ds.isel({line})"
         )
-        warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
+    vertex = ds.get(header.VERTEX)
+    if vertex is not None and get_file_info(vertex.variable, "cc4s") and "state" not in ds.coords:
+        warn(
+            f"{directory}: the Dataset has no numbers of states, so different states along the "
+            "dimensions, or another order, are not found; open the directory with open_calculation"
+        )

@@ -382,8 +382,7 @@ def find_length_conflict(tensors: Mapping[str, Iterable[Dimension]]) -> str | No
                 continue
             other, length = found.setdefault(noun, (name, dimension.length))
             if length != dimension.length:
-                actual = f"{other} has {length} {noun}, but {name} has {dimension.length}"
-                return f"{actual}; the files belong to different calculations"
+                return f"{other} has {length} {noun}, but {name} has {dimension.length}"
     return None
 
 

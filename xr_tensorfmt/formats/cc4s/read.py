@@ -375,7 +375,8 @@ def _compare_with(source: Source, entry: TensorEntry, name: str) -> Iterator[Fin
         yield Finding(fields.path, fields.get_path("unit"), conflict)
     dims = {key: complete_types(key, item.lengths, item.types) for key, item in items.items()}
     if conflict := header.find_length_conflict(dims):
-        yield Finding(fields.path, fields.get_path("dimensions"), conflict)
+        hint = "the files belong to different calculations"
+        yield Finding(fields.path, fields.get_path("dimensions"), conflict, hint=hint)
 
 
 def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
