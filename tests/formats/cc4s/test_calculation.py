@@ -352,7 +352,7 @@ def test_calculations_are_local(working_directory: Path) -> None:
 def test_elements_without_yaml_are_not_left_out(tmp_path: Path) -> None:
     write_calculation(tmp_path, is_complex=False)
     (tmp_path / "CoulombVertex.yaml").unlink()
-    with pytest.raises(FileNotFoundError, match=r"describes the elements in .*fetch it.*CoulombVertex\.yaml"):
+    with pytest.raises(FileNotFoundError, match=r"describes .*fetch it.*CoulombVertex\.yaml"):
         open_calculation(tmp_path)
     with pytest.raises(FileNotFoundError, match="no such file; it describes the elements in"):
         xr.open_dataset(tmp_path / "CoulombVertex.elements", engine="tensorfmt")
