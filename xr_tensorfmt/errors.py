@@ -82,18 +82,6 @@ class TensorFormatError(ValueError):
     ----------
     path, field, actual, expected, hint, offset
         As in `Finding`. They are attributes of the error, too.
-
-    Examples
-    --------
-    >>> import xarray as xr
-    >>> from xr_tensorfmt import TensorFormatError
-    >>> try:
-    ...     xr.open_dataset(b"no tensor", engine="tensorfmt")
-    ... except TensorFormatError as error:
-    ...     print(error.field, error.offset)
-    ...     print(error.actual)
-    the magic number 0
-    b'no tenso', the file is text
     """
 
     def __init__(
@@ -185,12 +173,6 @@ def build_keyword_error(name: str, scope: str, known: Collection[str], hint: str
         f"{name!r}{did_you_mean(name, known)} is not a keyword {scope}, expected one of "
         f"{', '.join(known) or 'none'}{hint}"
     )
-
-
-def suggest_pattern(name: str, variables: Iterable[object]) -> str:
-    """Return a hint like `did_you_mean`, or the pattern of a name in groups: ``*.weight``."""
-    is_in_group = any(str(variable).endswith(f".{name}") for variable in variables)
-    return f" (did you mean '*.{name}'?)" if is_in_group else did_you_mean(name, variables)
 
 
 def build_directory_error(path: str) -> IsADirectoryError:

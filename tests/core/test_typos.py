@@ -58,10 +58,7 @@ MISTAKES: dict[str, tuple[Callable[[str], Any], str]] = {
     ),
     "encoding in a tree": (
         lambda path: to_file(SQUARE.rename(weight="l.weight"), "x.mag", encoding={"weight": {}}),
-        "names 'weight' (did you mean '*.weight'?)",
-    ),
-    "dims in a tree": (
-        lambda path: open_lazily(path, dims={"norm": ["x"]}), "'norm' (did you mean '*.norm'?)"
+        "names 'weight' (did you mean 'l.weight'?)",
     ),
     "option of a file system": (
         lambda path: open_lazily(path, headers={}), "pass options of a file system in storage_opt"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import PurePath
@@ -14,7 +13,7 @@ import xarray as xr
 
 import xr_tensorfmt
 from xr_tensorfmt.cli import common, stores
-from xr_tensorfmt.datasets.groups import collect_members, flatten_tree
+from xr_tensorfmt.datasets.groups import flatten_tree
 from xr_tensorfmt.errors import build_keyword_error, did_you_mean, shorten
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.sources import is_url
@@ -81,11 +80,6 @@ def _parse_dtype(value: str) -> tuple[str | None, str]:
     "--open-option",
     "open_options",
     help="An option of the format of IN, such as text_errors=surrogateescape.",
-)
-@click.option(
-    "--tree",
-    is_flag=True,
-    help="Write zarr or netCDF with groups from parts of names, as in xarray.open_datatree.",
 )
 @click.option("--apply-unit", is_flag=True, help="Convert values to atomic units.")
 @partial(common.add_open_options, stores=common.STORES)
@@ -172,9 +166,7 @@ def _convert_file(
         to = to or common.get_store_format(target)
         to = to or registry.find_format_for_path(target, common.STORE_SUFFIXES).name
     with common.format_errors(source):
-        data, encoding = _open_selected(
-            source, to, drop=drop, storage_options=storage_options, **reading
-        )
+        ds, encoding = _open_selected(source, drop=drop, storage_options=storage_options, **reading)
         with common.format_errors(target, source):
             location = _locate_target(source, target, storage_options, overwrite=overwrite)
             name = os.path.basename(common.to_one_line(target).rstrip("/"))
@@ -186,7 +178,7 @@ def _convert_file(
                 if to in common.STORES:
                     if options:
                         raise ValueError(f"--option is only for tensor formats, not for {to}")
-                    stores.write_store(data, target, location, to, overwrite=overwrite, **writing)
+                    stores.write_store(ds, target, location, to, overwrite=overwrite, **writing)
                     return
                 writer = registry.find_format(to)
                 for key in options.keys() - writer.write_options.keys():
@@ -194,12 +186,11 @@ def _convert_file(
                         key, f"for {writer.title} files", writer.write_options
                     )
                 mode: Mode = "w" if overwrite else "x"
-                xr_tensorfmt.to_file(data, target, to, mode=mode, **writing, **options)
+                xr_tensorfmt.to_file(ds, target, to, mode=mode, **writing, **options)
 
 
 def _open_selected(
     source: str,
-    to: str,
     *,
     variable: str | None,
     name: str | None,
@@ -209,8 +200,8 @@ def _open_selected(
     drop: tuple[DroppablePart, ...],
     open_options: common.KeyValues,
     **reading: Any,
-) -> tuple[stores.OpenedData, dict[Any, Any]]:
-    """Return the data to write and their encoding, for a store with groups if possible."""
+) -> tuple[xr.Dataset, dict[Any, Any]]:
+    """Return the data to write and their encoding."""
     if "attrs" not in drop:  # otherwise packed values would lose their meaning
         reading |= stores.STORED_VALUES
     requested = {variable: dims} if variable and dims else dims
@@ -219,8 +210,7 @@ def _open_selected(
     data = stores.open_input(
         source, separator=separator, chunks={}, tensor_options=named, **reading
     )
-    keeps_groups = to in common.STORES and not variable
-    ds = flatten_tree(source, data, separator, ("attrs",) if keeps_groups else drop)
+    ds = flatten_tree(source, data, separator, drop)
     if variable is not None and variable not in ds:
         listed = shorten(", ".join(map(repr, ds.data_vars))) or "none"
         hint = did_you_mean(variable, ds.variables)
@@ -229,14 +219,7 @@ def _open_selected(
     encoding: dict[Any, Any] = {}
     for key, dtype in dtypes:
         encoding |= {"dtype": dtype} if key is None else {key: {"dtype": dtype}}
-    encoding = resolve_encoding(ds.variables, ds.coords, encoding)
-    if not (keeps_groups and isinstance(data, xr.DataTree)):
-        return ds, encoding
-    groups: dict[str, dict[Any, Any]] = defaultdict(dict)
-    for member in collect_members(data, separator):
-        if member.key in encoding:
-            groups[member.path][member.name] = encoding[member.key]
-    return data, groups
+    return ds, resolve_encoding(ds.variables, ds.coords, encoding)
 
 
 def _locate_target(

@@ -22,11 +22,7 @@ from xr_tensorfmt.writing.encoding import is_numeric
 _MAX_COMPARED_BYTES = 1 << 20
 """Limit on the size of values whose bytes are compared before their elements."""
 
-_TOLERANCE: dict[str, Any] = {
-    "metavar": "NUMBER",
-    "type": click.FloatRange(min=0),
-    "default": 0.0,
-}
+_TOLERANCE: dict[str, Any] = {"type": click.FloatRange(min=0), "default": 0.0}
 
 
 @click.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -34,11 +33,10 @@ def open_input(
     group: str | None,
     separator: str,
     storage_options: common.KeyValues,
-    tree: bool = False,
     tensor_options: Mapping[str, Any] = MappingProxyType({}),
     **options: Any,
 ) -> OpenedData:
-    """Open a file of any format with keywords. Return a tree for `tree`, or a store with groups.
+    """Open a file of any format with keywords, or a store with groups as a tree.
 
     Stores ignore `options`, and raise an error for `tensor_options`.
     """
@@ -50,8 +48,7 @@ def open_input(
             raise ValueError(f"{file} is {store}, and {named} applies only to tensor files")
         return _open_store(file, store, get_group_path(group, separator), url_options)
     options |= {"format": format, "group": group, "separator": separator, **tensor_options}
-    open_any = xr.open_datatree if tree else xr.open_dataset
-    return open_any(file, engine="tensorfmt", storage_options=url_options, **options)
+    return xr.open_dataset(file, engine="tensorfmt", storage_options=url_options, **options)
 
 
 def _open_store(
@@ -90,7 +87,7 @@ def _get_zarr_store(path: str, storage_options: common.KeyValues | None) -> Any:
 
 
 def write_store(
-    data: OpenedData,
+    ds: xr.Dataset,
     target: str,
     location: Location,
     format: str,
@@ -101,18 +98,21 @@ def write_store(
     storage_options: common.KeyValues | None,
 ) -> None:
     """Write zarr in place, or a netCDF file that appears when it is complete."""
-
-    def strip(ds: xr.Dataset) -> xr.Dataset:
-        return ds.drop_encoding().drop_attrs() if "attrs" in drop else ds.drop_encoding()
-
-    data = strip(data) if isinstance(data, xr.Dataset) else data.map_over_datasets(strip)
+    ds = ds.drop_encoding().drop_attrs() if "attrs" in drop else ds.drop_encoding()
     if format == common.ZARR:
         _check_replaceable(target, location)
+        for name in ds.variables:
+            if "/" in str(name):
+                raise ValueError(
+                    f"the name {name!r} has a slash, which separates groups in zarr; rename the "
+                    "variable, or write the tree of xarray.open_datatree with to_zarr"
+                )
         path = location.path if location.is_local else target
-        store = _get_zarr_store(path, storage_options)
-        _write_zarr(data, store, encoding, "w" if overwrite else "w-")
+        # Otherwise -0.0 would become the fill value 0.0.
+        options: Any = {"mode": "w" if overwrite else "w-", "write_empty_chunks": True}
+        ds.to_zarr(_get_zarr_store(path, storage_options), encoding=encoding, **options)
     elif location.is_local:
-        _write_netcdf(data, location.path, encoding, replace=overwrite)
+        _write_netcdf(ds, location.path, encoding, overwrite=overwrite)
     else:
         raise ValueError("netCDF can only be written to local paths; write zarr instead")
 
@@ -127,37 +127,16 @@ def _check_replaceable(target: str, location: Location) -> None:
         )
 
 
-def _write_zarr(data: OpenedData, store: Any, encoding: Mapping[Any, Any], mode: Any) -> None:
-    # With -0.0, a chunk equals the fill value, and would become 0.0.
-    options: Any = {"mode": mode, "encoding": encoding, "write_empty_chunks": True}
-    if isinstance(data, xr.Dataset):
-        for name in data.variables:
-            if "/" in str(name):
-                raise ValueError(
-                    f"the name {name!r} has a slash, which separates groups in zarr; pass --tree "
-                    "to convert it to groups, or rename the variable"
-                )
-        data.to_zarr(store, **options)
-        return
-    from zarr import consolidate_metadata  # noqa: PLC0415  # an optional package
-
-    data.to_zarr(store, consolidated=False, **options)  # xarray would repeat it for each group
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # zarr warns that version 3 does not specify it
-        consolidate_metadata(store)
-
-
 def _write_netcdf(
-    data: OpenedData, path: str, encoding: Mapping[Any, Any], *, replace: bool
+    ds: xr.Dataset, path: str, encoding: Mapping[Any, Any], *, overwrite: bool
 ) -> None:
     """Write a temporary file, and rename it when it is complete."""
-    groups = [data] if isinstance(data, xr.Dataset) else data.to_dict().values()
-    is_complex = any(v.dtype.kind == "c" for ds in groups for v in ds.variables.values())
+    is_complex = any(variable.dtype.kind == "c" for variable in ds.variables.values())
     engine = _find_complex_engine() if is_complex else None
-    file = build_atomic_file(path, 0, overwrite=replace)
+    file = build_atomic_file(path, 0, overwrite=overwrite)
     file.create()
     try:
-        data.to_netcdf(file.path, engine=engine, encoding=encoding)
+        ds.to_netcdf(file.path, engine=engine, encoding=encoding)
         file.complete(())
         file.publish()
     finally:

@@ -23,9 +23,9 @@ from xr_tensorfmt.errors import (
     Finding,
     TensorFormatError,
     build_keyword_error,
+    did_you_mean,
     redact,
     shorten,
-    suggest_pattern,
 )
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.registry import find_format, find_format_by_suffix, load_formats
@@ -333,7 +333,7 @@ def _check_named_variables(container: Container, options: OpenOptions) -> None:
         variables = ", ".join(f"{name!r} ({rank})" for name, rank in ranks.items())
         raise ValueError(
             f"dims={shorten(options.dims)} names {len(dims)} dimensions of {shorten(repr(key))}"
-            f"{'' if matching else suggest_pattern(key, ranks)}, but the variables and their "
+            f"{'' if matching else did_you_mean(key, ranks)}, but the variables and their "
             f"numbers of dimensions are {shorten(variables)}; to rename single dimensions use "
             "ds.rename"
         )

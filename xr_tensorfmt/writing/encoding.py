@@ -13,7 +13,7 @@ from xarray import Variable
 from xr_tensorfmt.core.elements import Array, Element, get_stored_name
 from xr_tensorfmt.core.file_format import match_names
 from xr_tensorfmt.datasets import cf
-from xr_tensorfmt.errors import shorten, suggest_pattern
+from xr_tensorfmt.errors import did_you_mean, shorten
 
 KEYS = cf.VALUE_KEYS | cf.RELATED | {"coordinates"}
 """Keys of the encoding of a variable."""
@@ -52,7 +52,7 @@ def resolve_encoding(
                 by_pattern.setdefault(variable, requested)
         else:
             raise ValueError(
-                f"encoding= names {name!r}{suggest_pattern(name, variables)}, which is not one of "
+                f"encoding= names {name!r}{did_you_mean(name, variables)}, which is not one of "
                 f"the variables {shorten(', '.join(map(repr, variables)))}"
             )
         _check_keys(name, requested)
