@@ -1,15 +1,15 @@
-"""Shared code of formats that store named tensors without dimension names."""
+"""Read and write formats that store named tensors without dimension names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from math import prod
 from types import MappingProxyType
-from typing import Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
-from xr_tensorfmt.core.elements import Element
+from xr_tensorfmt.core.elements import Element, get_dtype_name
 from xr_tensorfmt.core.file_format import (
     EMBEDDED_KEY,
     Container,
@@ -18,10 +18,17 @@ from xr_tensorfmt.core.file_format import (
     Tensor,
     name_dims,
 )
-from xr_tensorfmt.core.header import MAX_DIMENSIONS, Fields, check_size
-from xr_tensorfmt.core.layout import Layout, Transposed
+from xr_tensorfmt.core.header import CORRUPT, MAX_DIMENSIONS, Fields, check_size
+from xr_tensorfmt.core.layout import Dense, Layout, Transposed
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
+
+if TYPE_CHECKING:
+    from xarray import Variable
+
+    from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.encoding import Conversion
 
 Shapes = dict[tuple[str, int], tuple[tuple[int, ...], int]]
 """Results of `parse_shape` by ``repr(shape)`` and element: a model has few. `True` is not `1`."""
@@ -76,7 +83,7 @@ def build_error(
 def build_key_error(path: str, actual: str) -> TensorFormatError:
     """Create an error about a key."""
     expected = "different strings that UTF-8 can encode"
-    return TensorFormatError(path, "the key", actual, expected, "the header is corrupt")
+    return TensorFormatError(path, "the key", actual, expected, CORRUPT)
 
 
 def get_default_dims(key: str, rank: int, keys: AbstractSet[str]) -> tuple[str, ...]:
@@ -89,24 +96,18 @@ def get_default_dims(key: str, rank: int, keys: AbstractSet[str]) -> tuple[str, 
 
 def _name_dims(requested: Names, layouts: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return the dimension names of each tensor: the user's if given, otherwise the defaults."""
-    keys = layouts.keys()
-    if isinstance(requested, Sequence) and len(keys) != 1:
-        raise ValueError(
-            f"dims={requested!r} names the dimensions of one variable, but the file has "
-            f"{len(keys)}; pass a mapping of keys to dimension names"
-        )
+    keys, fault = layouts.keys(), ""
     similar_keys = {key for key in keys if "_dim_" in key}
-    names = [get_default_dims(x, len(y.shape), similar_keys) for x, y in layouts.items()]
-    if requested is None:
-        return names
-    names = [name_dims(requested, key, dims) for key, dims in zip(keys, names, strict=True)]
-    for key, dims in zip(keys, names, strict=True):
-        if clash := keys & {*dims}:
-            raise ValueError(
-                f"dims={requested!r} gives a dimension of {key!r} the name of the "
-                f"variable {min(clash)!r}; choose another"
-            )
-    return names
+    named = [get_default_dims(x, len(y.shape), similar_keys) for x, y in layouts.items()]
+    if isinstance(requested, Sequence) and len(keys) != 1:
+        fault = f"names the dimensions of one variable, but the file has {len(keys)}; use keys"
+    elif requested is not None:
+        named = [name_dims(requested, key, dims) for key, dims in zip(keys, named, strict=True)]
+        for clash in keys & {dim for dims in named for dim in dims}:
+            fault = f"gives a dimension the name of the variable {clash!r}; choose another"
+    if fault:
+        raise ValueError(f"dims={requested!r} {fault}")
+    return named
 
 
 def build_tensor(
@@ -137,10 +138,7 @@ def build_container(
     sources: Mapping[str, Source | None] = MappingProxyType({}),
     omitted: Mapping[str, TensorFormatError] = MappingProxyType({}),
 ) -> Container:
-    """Build the container of a file with tensors under keys, and metadata.
-
-    The values of a tensor are in another file if `sources` has its key.
-    """
+    """Build the container of tensors under keys. Values may be in other files, the `sources`."""
     _check_keys(path, (*layouts, *omitted))
     if not options.format_options.get("decode_floats", True):
         layouts = {x: replace(y, element=y.element.narrow) for x, y in layouts.items()}
@@ -153,3 +151,93 @@ def build_container(
         omitted=omitted,
         embedded=metadata.get(EMBEDDED_KEY),
     )
+
+
+KeyedVariable: TypeAlias = "tuple[Variable, Conversion]"
+"""A variable to write, and its conversion, whose name is the key."""
+
+PlacedTensors = dict[str, tuple[tuple[int, ...], Element, int, int]]
+"""Shape, element, start and stop of tensors by key, in bytes after the start of the first one."""
+
+Coordinates: TypeAlias = "dict[str, Variable]"
+
+
+def count_bytes(entry: KeyedVariable) -> int:
+    """Return the size of the values of a variable in the file."""
+    variable, conversion = entry
+    return int(variable.size) * conversion.element.stored.itemsize
+
+
+def place_tensors(variables: Iterable[KeyedVariable], alignment: int = 1) -> PlacedTensors:
+    """Store tensors one after the other."""
+    placed, stop = PlacedTensors(), 0
+    for variable, conversion in variables:
+        nbytes = count_bytes((variable, conversion))
+        start = stop + -stop % alignment if nbytes else stop
+        stop = start + nbytes
+        placed[conversion.name] = variable.shape, conversion.element, start, stop
+    return placed
+
+
+def place_variables(
+    variables: Iterable[KeyedVariable], placed: PlacedTensors, offset: int
+) -> Iterator[tuple[Variable, Dense, Conversion]]:
+    """Yield variables with their layouts if the first one is at an offset."""
+    for variable, item in variables:
+        yield variable, Dense(variable.shape, item.element, offset + placed[item.name][2]), item
+
+
+def select_stored(
+    checked: CheckedInput, elements: Mapping[str, Element], *, empty: bool
+) -> tuple[list[KeyedVariable], Coordinates]:
+    """Return the variables to store, and the coordinates to embed, by their dtypes and sizes."""
+    stored = dict(checked.variables)
+    embedded: Coordinates = {}
+    for name, coordinate in checked.coordinates.items():
+        has_dtype = get_dtype_name(coordinate.dtype) in elements or name in checked.encoding
+        is_stored = has_dtype and (coordinate.size or empty)
+        (stored if is_stored else embedded)[name] = coordinate
+    variables = []
+    for key, variable in stored.items():
+        checked.warn_of_order(key, variable.dims)
+        conversion = checked.choose_conversion(key, variable, elements)
+        narrow = conversion.element.narrow
+        if narrow is not conversion.element and variable.dtype == narrow.dtype:
+            conversion = replace(conversion, element=narrow)  # the values are not converted
+        variables.append((variable, conversion))
+    return variables, embedded
+
+
+def embed_variables(
+    checked: CheckedInput, variables: Sequence[KeyedVariable], coordinates: Coordinates
+) -> EmbeddedMetadata:
+    """Embed coordinates, and the attributes and dims of tensors if they are not the defaults."""
+    from xr_tensorfmt.core import embedded_metadata as metadata  # noqa: PLC0415  # only to write
+
+    keys = {conversion.name for _, conversion in variables}
+    similar_keys = {key for key in keys if "_dim_" in key}
+    tensors = {}
+    for variable, conversion in variables:
+        key, dims = conversion.name, variable.dims
+        default_dims = get_default_dims(key, len(dims), similar_keys)
+        if variable.attrs or dims != default_dims:
+            embedded = metadata.embed_variable(checked, key, variable)
+            if embedded.attrs or embedded.dims != default_dims:
+                tensors[key] = embedded
+    return metadata.EmbeddedMetadata(
+        tensors=tensors,
+        stored_coordinates=tuple(name for name in checked.coordinates if name in keys),
+        coordinates=metadata.embed_coordinates(checked, coordinates),
+    )
+
+
+def encode_dataset_attrs(checked: CheckedInput) -> dict[str, Any]:
+    """Encode attributes of the Dataset. The name of the embedded metadata is reserved."""
+    from xr_tensorfmt.core.embedded_metadata import encode_attrs  # noqa: PLC0415  # only to write
+
+    if EMBEDDED_KEY in checked.attrs:
+        raise ValueError(
+            f"{checked.path}: the attribute {EMBEDDED_KEY!r} of the Dataset has the name of the "
+            "metadata entry for dims and coordinates; rename it"
+        )
+    return encode_attrs(checked, checked.attrs, "the Dataset")

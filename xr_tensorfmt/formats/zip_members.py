@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ import numpy as np
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.file_format import End
-from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.header import CORRUPT, HeaderReader
 from xr_tensorfmt.core.layout import Dense, WholeLayout, pick_values
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.selection import Selection
@@ -26,10 +27,10 @@ from xr_tensorfmt.errors import Finding, SourceChangedError, TensorFormatError, 
 # Magic number of a member, and of a zip that has members.
 ZIP_MAGIC = b"PK\x03\x04"
 
-# Magic number and size of the last record. It ends with the size of a comment that follows.
-_HEADER = Struct("<4s5H3I2H")  # the name and extra fields follow
+_HEADER = Struct("<4s5H3I2H")  # of a member; the name and extra fields follow
 _ENCRYPTED = 1
 _UTF8 = 1 << 11  # the name of the member is UTF-8
+# Magic number and size of the last record. It ends with the size of a comment that follows.
 _END_OF_DIRECTORY, _END_BYTES = b"PK\5\6", 22
 # Number of entries in the last record of a zip64, whose actual number is in another record.
 _ZIP64_COUNT = 0xFFFF
@@ -37,7 +38,6 @@ _ZIP64_COUNT = 0xFFFF
 _CHECKED_AT_ONCE = 16 << 20
 
 _DIRECTORY = "the directory of the zip"
-_CORRUPT = "the file is corrupt; fetch it again"
 
 # Bytes read at the end of a file to find the directory, including the longest comment.
 _TAIL = _END_BYTES + (1 << 16)
@@ -45,11 +45,6 @@ _TAIL = _END_BYTES + (1 << 16)
 _USUAL_EXTRA = 512
 # Bytes of the first member to recognise a format by.
 _RECOGNISED = 4096
-
-
-def _inflate(raw: bytes, length: int) -> bytes:
-    """Return up to `length` of the first bytes of deflated content."""
-    return zlib.decompressobj(-zlib.MAX_WBITS).decompress(raw, length)
 
 
 def read_first_member(reader: HeaderReader) -> tuple[bytes, bytes]:
@@ -77,13 +72,11 @@ class _File:
 
     def read(self, size: int = -1) -> bytes:
         remaining = max(0, self._reader.source.size - self._position)
-        count = remaining if size < 0 else min(size, remaining)
-        if count > self._limit:
-            actual, expected = f"{count} bytes", f"at most {self._limit} bytes"
-            raise self._reader.error(_DIRECTORY, actual, expected, _CORRUPT, self._position)
-        content = self._reader.read_field(self._position, count, "the zip")
+        count, start = remaining if size < 0 else min(size, remaining), self._position
+        actual, expected = f"{count} bytes", f"at most {self._limit} bytes"
+        self._reader.check(count <= self._limit, _DIRECTORY, actual, expected, offset=start)
         self._position += count
-        return content
+        return self._reader.read_field(start, count, "the zip")
 
 
 def read_directory(reader: HeaderReader, limit: int) -> tuple[list[ZipInfo], End]:
@@ -97,20 +90,18 @@ def read_directory(reader: HeaderReader, limit: int) -> tuple[list[ZipInfo], End
     except TensorFormatError:
         raise
     except (BadZipFile, NotImplementedError, ValueError, struct_error) as fault:
-        hint = "the file is truncated or corrupt; fetch it again"
         actual = f"not readable ({fault})"
-        raise reader.error(_DIRECTORY, actual, "a complete zip", hint, start) from fault
+        raise reader.error(_DIRECTORY, actual, "a complete zip", offset=start) from fault
     record = tail.rfind(_END_OF_DIRECTORY)
     count, comment = (int.from_bytes(tail[record:][i : i + 2], "little") for i in (10, 20))
-    if count not in (len(members), _ZIP64_COUNT):
-        field, expected = f"the number of entries in {_DIRECTORY}", f"{count} as stated at its end"
-        raise reader.error(field, len(members), expected, _CORRUPT, archive.start_dir)
-    names: set[str] = set()
-    for member in members:
-        if member.filename in names:
-            actual, hint = f"{shorten(repr(member.filename))} twice", "write the file again"
-            raise reader.error(_DIRECTORY, actual, "each name once", hint, member.header_offset)
-        names.add(member.filename)
+    field, expected = f"the number of entries in {_DIRECTORY}", f"{count} as stated at its end"
+    is_complete = count in (len(members), _ZIP64_COUNT)
+    reader.check(is_complete, field, len(members), expected, offset=archive.start_dir)
+    names = [member.filename for member in members]
+    repeated = next((name for name, times in Counter(names).items() if times > 1), None)
+    actual = f"{shorten(repr(repeated))} twice"
+    is_unique = repeated is None
+    reader.check(is_unique, _DIRECTORY, actual, "each name once", offset=archive.start_dir)
     return members, End(reader.source, start + record + _END_BYTES + comment, "the zip")
 
 
@@ -157,15 +148,13 @@ class Deflated(WholeLayout):
                 if size > member.file_size:
                     break
                 content[size - len(raw) : size] = np.frombuffer(raw, dtype=np.uint8)
-        if size != member.file_size or zlib.crc32(content.data) != member.CRC:
-            raise TensorFormatError(
-                source.name,
-                field=f"the member {shorten(repr(member.filename))}",
-                actual=f"deflated data of {size} bytes, or with another CRC-32",
-                expected=f"{member.file_size} bytes with CRC-32 {member.CRC:#010x}",
-                hint=_CORRUPT,
-                offset=member.header_offset,
-            )
+        HeaderReader(source).check(
+            size == member.file_size and zlib.crc32(content.data) == member.CRC,
+            f"the member {shorten(repr(member.filename))}",
+            f"deflated data of {size} bytes, or with another CRC-32",
+            f"{member.file_size} bytes with CRC-32 {member.CRC:#010x}",
+            offset=member.header_offset,
+        )
         stored = content[self.array.offset : self.array.stop]
         return self.array.decode(stored, Selection.everything(self.shape))
 
@@ -193,47 +182,45 @@ def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Find
         for first in range(start, stop, _CHECKED_AT_ONCE):
             part = Extents.single(first, min(first + _CHECKED_AT_ONCE, stop))
             checksum = zlib.crc32(source.read(part).data, checksum)
+        field, expected = f"the member {shorten(repr(member.filename))}", f"{member.CRC:#010x}"
+        actual, offset = f"its CRC-32 is {checksum:#010x}", member.header_offset
         if checksum != member.CRC:
-            field = f"the member {shorten(repr(member.filename))}"
-            actual, expected = f"its CRC-32 is {checksum:#010x}", f"{member.CRC:#010x}"
-            hint, offset = "fetch the file again", member.header_offset
-            yield Finding(source.name, field, actual, expected, hint, offset)
+            yield Finding(source.name, field, actual, expected, CORRUPT, offset)
 
 
 def open_member(
     reader: HeaderReader, member: ZipInfo, field: str, length: int = 0
 ) -> tuple[int, bytes]:
     """Return the offset of a member in the file, and the first bytes of its content."""
-    offset, size = member.header_offset, reader.source.size
+    offset, size, method = member.header_offset, reader.source.size, member.compress_type
 
-    def error(actual: str, expected: str, hint: str = _CORRUPT) -> TensorFormatError:
-        return reader.error(field, actual, expected, hint, offset)
+    def check(holds: bool, actual: str, expected: str, hint: str = CORRUPT) -> None:
+        reader.check(holds, field, actual, expected, hint, offset)
 
     is_encrypted = bool(member.flag_bits & _ENCRYPTED)
-    if is_encrypted or member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-        actual = "encrypted" if is_encrypted else f"compressed by method {member.compress_type}"
-        raise error(actual, "a member that is stored or deflated", "unzip it, and zip it again")
+    actual = "encrypted" if is_encrypted else f"compressed by method {method}"
+    is_supported = not is_encrypted and method in (ZIP_STORED, ZIP_DEFLATED)
+    check(is_supported, actual, "a member that is stored or deflated", "unzip it, and zip it again")
     name = member.orig_filename.encode("utf-8" if member.flag_bits & _UTF8 else "cp437")
     stop = min(size, offset + _HEADER.size + len(name) + _USUAL_EXTRA + length)
     head = reader.read_bytes(offset, stop) if 0 <= offset < stop else b""
-    if len(head) < _HEADER.size or not head.startswith(ZIP_MAGIC):
-        raise error("no header at this offset", f"a header that begins with {ZIP_MAGIC!r}")
+    has_header = len(head) >= _HEADER.size and head.startswith(ZIP_MAGIC)
+    check(has_header, "no header at this offset", f"a header that begins with {ZIP_MAGIC!r}")
     *_, name_length, extra_length = _HEADER.unpack_from(head)
     header_name = head[_HEADER.size :][:name_length]
-    if header_name != name:
-        actual = f"the name {shorten(repr(header_name))} in its header"
-        raise error(actual, f"{shorten(repr(name))} as in the directory")
+    actual = f"the name {shorten(repr(header_name))} in its header"
+    check(header_name == name, actual, f"{shorten(repr(name))} as in the directory")
     start = offset + _HEADER.size + name_length + extra_length
-    if start + member.compress_size > size:
-        actual = f"{member.compress_size} bytes from byte {start} on"
-        raise error(actual, f"bytes that end within the {size} bytes of the file")
+    actual = f"{member.compress_size} bytes from byte {start} on"
+    expected = f"bytes that end within the {size} bytes of the file"
+    check(start + member.compress_size <= size, actual, expected)
     count = min(length, member.compress_size)
     raw = head[start - offset :][:count]
     if len(raw) < count:
         raw = reader.read_bytes(start, start + count)
-    if not length or member.compress_type == ZIP_STORED:
-        return start, raw
-    try:
-        return start, _inflate(raw, length)
-    except zlib.error as fault:
-        raise error(f"not readable ({fault})", "deflated bytes") from None
+    if length and method == ZIP_DEFLATED:
+        try:
+            raw = zlib.decompressobj(-zlib.MAX_WBITS).decompress(raw, length)
+        except zlib.error as fault:
+            check(False, f"not readable ({fault})", "deflated bytes")
+    return start, raw

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import starmap
 from json import dumps
 from typing import Any
 
@@ -16,7 +17,7 @@ from xr_tensorfmt.core.embedded_metadata import (
     strip_dtypes,
 )
 from xr_tensorfmt.core.file_format import EMBEDDED_KEY
-from xr_tensorfmt.formats import keyed_writing as keyed
+from xr_tensorfmt.formats import keyed
 from xr_tensorfmt.formats.mag.read import (
     ALIGNMENT,
     DTYPE_NAMES,
@@ -30,7 +31,7 @@ from xr_tensorfmt.formats.mag.read import (
     round_up,
 )
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.file_plan import FilePlan, Piece
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
 # Limit of magnetron on the rank of a tensor.
 MAX_SNAPSHOT_DIMENSIONS = 16
@@ -60,7 +61,8 @@ def plan(checked: CheckedInput) -> FilePlan:
     start = round_up(head_bytes + len(content), ALIGNMENT)
     header = SnapshotHeader(0, head_bytes, len(content), start, data_bytes)
     pieces = (Piece(0, header.pack() + content),)
-    return FilePlan(header.data_stop, pieces, keyed.plan_variables(variables, placed, start))
+    planned = starmap(PlannedVariable, keyed.place_variables(variables, placed, start))
+    return FilePlan(header.data_stop, pieces, tuple(planned))
 
 
 def _build_metadata(

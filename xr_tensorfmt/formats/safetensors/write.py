@@ -6,13 +6,14 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import starmap
 from json import dumps, loads
 from typing import Any
 
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, check_header_size, encode_metadata
 from xr_tensorfmt.core.file_format import EMBEDDED_KEY
 from xr_tensorfmt.datasets.building import parse_size
-from xr_tensorfmt.formats import keyed_writing as keyed
+from xr_tensorfmt.formats import keyed
 from xr_tensorfmt.formats.safetensors import (
     DTYPES,
     ELEMENTS,
@@ -31,7 +32,7 @@ from xr_tensorfmt.formats.safetensors import (
     list_index_names,
 )
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.file_plan import FilePlan, Piece
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _DEFAULT_SHARD_BYTES = 5_000_000_000
@@ -95,7 +96,8 @@ def _plan_file(
     text += b" " * (-len(text) % LENGTH_BYTES)
     header = len(text).to_bytes(LENGTH_BYTES, "little") + text
     check_header_size(checked, header, MAX_HEADER_BYTES)
-    planned = keyed.plan_variables(ordered, placed, len(header))
+    placed_variables = keyed.place_variables(ordered, placed, len(header))
+    planned = tuple(starmap(PlannedVariable, placed_variables))
     size = max((stop for _, _, _, stop in placed.values()), default=0)
     return FilePlan(len(header) + size, (Piece(0, header),), planned)
 
