@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Collection, Mapping
 from functools import partial
 from inspect import signature
@@ -13,7 +12,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from xr_tensorfmt.core.file_format import Format, OpenOptions
 from xr_tensorfmt.datasets.groups import flatten_encoding, flatten_tree
-from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level, redact
+from xr_tensorfmt.errors import build_keyword_error, redact
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.recognition import read_container
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
@@ -108,16 +107,14 @@ def to_file(
     if name.endswith("/") or (fs is None and os.path.isdir(name)):
         raise IsADirectoryError(
             f"{redact(name)} is a directory, expected a file; append a name such as model.mag, or "
-            "model.safetensors.index.json for several files, or write a calculation with "
-            "xr_tensorfmt.cc4s.to_calculation"
+            "write a calculation with xr_tensorfmt.cc4s.to_calculation"
         )
-    file_format = _find_format(name, format)
-    format_options = {
-        name: _normalize_option(file_format, name, value)
-        for name, value in format_options.items()
-        if value is not None
-    }
-    _check_keywords(format_options, mode, region)
+    file_format = registry.find_format(format) if format else registry.find_format_for_path(name)
+    if not file_format.can_write:
+        raise ValueError(f"{file_format.title} files can only be read; choose another format")
+    format_options = _normalize_options(file_format, format_options)
+    overwrite = is_overwriting(mode)
+    _check_region(region, [*format_options, *(() if overwrite else ["mode"])])
     location = locate_target(path, storage_options, fs)
     if isinstance(data, DataTree):
         encoding = flatten_encoding(data, separator, encoding or {})
@@ -126,54 +123,30 @@ def to_file(
         raise ValueError(f"separator={separator!r} is only for a DataTree; omit it")
     title, file_name = file_format.title, location.file_name
     checked = check_input(data, location.name, title, encoding, drop, file_name)
-    if region is not None:
-        read = partial(
-            read_container, file_format=file_format, options=OpenOptions(loads_labels=False)
-        )
-        return write_region(checked, location, region, read, compute=compute)
-    plan = file_format.plan(checked, **format_options)
-    return save(plan, location, overwrite=is_overwriting(mode), compute=compute)
+    if region is None:
+        plan = file_format.plan(checked, **format_options)
+        return save(plan, location, overwrite=overwrite, compute=compute)
+    options = OpenOptions(loads_labels=False)
+    read = partial(read_container, file_format=file_format, options=options)
+    return write_region(checked, location, region, read, compute=compute)
 
 
-def _find_format(name: str, format: str | None) -> Format:
-    """Return the format to write. Warn if the suffix of the file is for another format."""
-    if format is None:
-        return registry.find_format_for_path(name)
-    file_format = registry.find_format(format)
-    if not file_format.can_write:
-        raise ValueError(f"{file_format.title} files can only be read; choose another format")
-    named = registry.find_format_by_suffix(name) or file_format
-    # A format of another package may have the same suffix, or none.
-    if len(named.find_suffix(name)) > len(file_format.find_suffix(name)):
-        suffixes = ", ".join(file_format.suffixes)
-        warnings.warn(
-            f"{redact(name)}: the suffix is for {named.title} files, but the file is "
-            f"{file_format.title}; use {f'one of {suffixes}' if suffixes else 'another one'}",
-            TensorFormatWarning,
-            stacklevel=find_stack_level(),
-        )
-    return file_format
+def _normalize_options(file_format: Format, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keywords of a format that are not None. Raise TypeError if one is unknown."""
+    options, given = file_format.write_options, {k: v for k, v in given.items() if v is not None}
+    for name in given.keys() - options.keys():
+        known = [*options, *signature(to_file).parameters]
+        hint = "; pass encoding={'dtype': ...}, or --dtype" if name == "dtype" else ""
+        raise build_keyword_error(name, f"for {file_format.title} files", known, hint)
+    return {name: options[name].normalize(name, value) for name, value in given.items()}
 
 
-def _normalize_option(file_format: Format, name: str, value: Any) -> Any:
-    """Return the value of a keyword of a format. Raise TypeError if the keyword is unknown."""
-    options = file_format.write_options
-    if name in options:
-        return options[name].normalize(name, value)
-    keywords = " and ".join(["the keywords of to_file", *sorted(options)])
-    hint = did_you_mean(name, (*options, *signature(to_file).parameters))
-    if name == "dtype":
-        hint = f" (pass encoding={{'dtype': {value!r}}}, or --dtype {value})"
-    raise TypeError(
-        f"{name!r}{hint} is not a keyword for {file_format.title} files; they accept {keywords}"
-    )
-
-
-def _check_keywords(format_options: Mapping[str, Any], mode: Mode, region: Any) -> None:
+def _check_region(region: Any, others: Collection[str]) -> None:
+    """Raise an error if a region has another type, or is combined with keywords for new files."""
     if not isinstance(region, Mapping | None) and region != "auto":
         raise TypeError(f"region= must be 'auto' or like {{'x': slice(0, 10)}}, not {region!r}")
-    clash = "" if is_overwriting(mode) else f"mode={mode!r} creates a new file"
-    if format_options:
-        clash = f"{', '.join(f'{name}=' for name in format_options)} is for new files"
-    if clash and region is not None:
-        raise ValueError(f"{clash}, but region= writes to an existing file; omit one of them")
+    if region is not None and others:
+        raise ValueError(
+            f"region= writes to an existing file, but {', '.join(f'{name}=' for name in others)} "
+            "is for new files; omit one of them"
+        )

@@ -417,7 +417,7 @@ def test_dimensions_of_one_name_raise(tmp_path: Path) -> None:
 
 def test_unknown_keywords_raise(tmp_path: Path) -> None:
     with pytest.raises(
-        TypeError, match=r"'sprase' is not a keyword for MAG files; they accept the keywords"
+        TypeError, match=r"'sprase' is not a keyword for MAG files, expected one of data, path"
     ):
         to_file(make_dataset(), tmp_path / "a.mag", sprase=True)
     with pytest.raises(

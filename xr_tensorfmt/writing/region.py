@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Literal
 
-import dask.array
 import numpy as np
 from dask.delayed import Delayed
 from xarray import DataArray, Variable
@@ -28,7 +27,13 @@ from xr_tensorfmt.errors import SourceChangedError, did_you_mean, shorten
 from xr_tensorfmt.sources.local import LocalFile, find_mapped_file
 from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.writing.atomic_file import check_writable, open_descriptor, write_batches
-from xr_tensorfmt.writing.blocks import divide_variables, keep_values, plan_tasks, write_blocks
+from xr_tensorfmt.writing.blocks import (
+    divide_variables,
+    is_chunked,
+    keep_values,
+    plan_tasks,
+    write_blocks,
+)
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.encoding import format_dtype, is_numeric
 from xr_tensorfmt.writing.file_plan import PlannedVariable
@@ -45,36 +50,24 @@ Tensors = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class _ExistingFile:
-    """A file that is changed in place, and the guard of its header, which other files may share.
-
-    `heads` are the numbers of bytes before the first value of each of these files.
-    """
+    """A file that is changed in place. `guard` is the checksum of the `heads` of all files."""
 
     path: str
     heads: Mapping[str, int]
     guard: bytes
 
     def write(self, batches: Iterator[EncodedBatch]) -> int:
-        """Write bytes at their offsets. Raise SourceChangedError if the header has changed."""
+        """Write bytes at their offsets. Raise SourceChangedError if a header has changed."""
         if _compute_guard(self.heads) != self.guard:
-            raise SourceChangedError(
-                self.path,
-                field="the file",
-                actual="replaced",
-                expected="the file whose header was read",
-                hint="call the writer again",
-            )
+            expected, hint = "the file whose header was read", "call the writer again"
+            raise SourceChangedError(self.path, "the file", "replaced", expected, hint)
         with open_descriptor(self.path) as descriptor:
             write_batches(descriptor, batches)
             return os.fstat(descriptor).st_ino
 
-    def flush(self) -> None:
-        """Wait until the disk has all bytes."""
-        with open_descriptor(self.path) as descriptor:
-            os.fsync(descriptor)
-
 
 def _measure_heads(source: Source, container: Container) -> dict[str, int]:
+    """Return the number of bytes before the first value of a file and its siblings."""
     heads = {source.name: source.size}
     for tensor in (*container.tensors, *container.coordinates):
         owner = tensor.source or source
@@ -98,6 +91,13 @@ def _compute_guard(heads: Mapping[str, int]) -> bytes:
     return checksum.digest()
 
 
+def _flush(files: Sequence[_ExistingFile], *_: object) -> None:
+    """Wait until the disk has all bytes."""
+    for file in files:
+        with open_descriptor(file.path) as descriptor:
+            os.fsync(descriptor)
+
+
 def write_region(
     checked: CheckedInput,
     location: Location,
@@ -109,8 +109,7 @@ def write_region(
     """Write to a region of a file, in place. `read` parses the header."""
     if not location.is_local:
         raise ValueError(
-            f"{location.name}: no store can change a part of an object; write all of it, "
-            "without region="
+            f"{location.name}: no store can change a part of an object; write it without region="
         )
     # Other programs may change values while the header is read.
     source, _ = LocalFile.open_head(checked.path, "mmap", verify_unchanged=False)
@@ -135,31 +134,34 @@ def write_region(
     return None
 
 
-def _flush(files: Sequence[_ExistingFile], *_: object) -> None:
-    for file in files:
-        file.flush()
-
-
 def _plan_region(
     checked: CheckedInput, source: Source, container: Container, region: Region
 ) -> dict[str, list[PlannedVariable]]:
-    """Plan the variables of each file, and check what is not written."""
+    """Plan the variables of each file, and check the coordinates, which are not written."""
     tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
     checked = _change_each(checked, lambda n, v: _encode_like(checked, n, v, tensors.get(n)))
-    _check_names(checked, tensors)
     if isinstance(region, str):
-        names = {str(dim): None for v in checked.variables.values() for dim in v.dims}
-        labelled = [name for name in names if name in checked.coordinates or name in tensors]
-        region = dict.fromkeys(labelled or names, "auto")
-    _check_region(checked, tensors, region)
+        dims = dict.fromkeys(str(dim) for v in checked.variables.values() for dim in v.dims)
+        labelled = [dim for dim in dims if dim in checked.coordinates or dim in tensors]
+        region = dict.fromkeys(labelled or dims, "auto")
+    _check_names(checked, tensors, region)
     checked, positions = _find_positions(checked, source, tensors, region)
     planned: dict[str, list[PlannedVariable]] = {}
     for name, variable in checked.variables.items():
-        path = (tensors[name].source or source).name
-        copied = _copy_mapped(checked.path, name, variable, path)
-        plan = _plan_variable(checked, name, copied, tensors[name], positions)
+        tensor = tensors[name]
+        path = (tensor.source or source).name
+        _check_attrs(checked.path, name, variable, tensor.attrs)
+        copied = _copy_mapped(name, variable, path)
+        plan = _plan_variable(checked, name, copied, tensor, positions)
         planned.setdefault(path, []).append(plan)
-    _check_coordinates(checked, source, tensors, positions)
+    for name, coordinate in checked.coordinates.items():
+        stored = _read_region(tensors[name], source, positions) if name in tensors else None
+        if stored is None or not coordinate.equals(stored):  # type: ignore[no-untyped-call]
+            raise ValueError(
+                f"the coordinate {name!r} is {_list_values(coordinate)}, but the region of "
+                f"{checked.path} has {'none' if stored is None else _list_values(stored)}; correct "
+                f"region=, or call drop_vars({name!r}), because coordinates are not written"
+            )
     return planned
 
 
@@ -189,8 +191,9 @@ def _encode_like(
     return cf.encode_like(subject, variable, tensor.attrs, dtype, encode)
 
 
-def _check_names(checked: CheckedInput, tensors: Tensors) -> None:
-    """Raise ValueError if variables have other names or dimensions than those in the file."""
+def _check_names(checked: CheckedInput, tensors: Tensors, region: Mapping[Any, Any]) -> None:
+    """Raise ValueError if variables or dimensions differ from those in the file."""
+    known: dict[str, None] = {}
     for name, variable in checked.variables.items():
         if name not in tensors:
             raise ValueError(
@@ -201,26 +204,15 @@ def _check_names(checked: CheckedInput, tensors: Tensors) -> None:
         if set(dims) != set(stored):
             hint = "select with a list, as in ds.isel(x=[0]), which keeps the dimension"
             if len(dims) == len(stored):
-                renamed = {a: b for a, b in zip(dims, stored, strict=True) if a != b}
+                renamed = {old: new for old, new in zip(dims, stored, strict=True) if old != new}
                 hint = f"rename them by ds.rename({renamed}), also in region="
             raise ValueError(f"{name!r} has dims {dims}, but {checked.path} has {stored}; {hint}")
-
-
-def _check_region(checked: CheckedInput, tensors: Tensors, region: Mapping[Any, Any]) -> None:
-    """Raise ValueError if a dimension or a variable does not belong to the region."""
-    dims = {dim for name in checked.variables for dim in tensors[name].dims}
-    for dim in region:
-        if dim not in dims:
-            raise ValueError(
-                f"region={region!r} names {dim!r}{did_you_mean(dim, dims)}, which is not one of "
-                f"the dimensions {', '.join(map(repr, sorted(dims)))} of the written variables"
-            )
-    for name in checked.variables:
-        if region and region.keys().isdisjoint(tensors[name].dims):
-            raise ValueError(
-                f"{name!r} has none of the dimensions of region={region!r}, so other writers would "
-                f"write it, too; call drop_vars({name!r}), or write it alone with region={{}}"
-            )
+        known |= dict.fromkeys(dims)
+    for dim in region.keys() - known.keys():
+        raise ValueError(
+            f"region={region!r} names {dim!r}{did_you_mean(dim, known)}, expected some of the "
+            f"dimensions {', '.join(map(repr, known))} of the written variables"
+        )
 
 
 def _find_positions(
@@ -233,10 +225,9 @@ def _find_positions(
     positions: dict[str, Indices] = {}
     orders: dict[str, Integers] = {}
     for dim, requested in region.items():
-        if isinstance(requested, str) and requested == "auto":
-            found: Indices = _find_labels(checked, source, tensors, dim)
-        else:
-            found = _normalize_positions(dim, requested, lengths[dim])
+        found = _normalize_positions(dim, requested, lengths[dim])
+        if found is None:
+            found = _find_labels(checked, source, tensors, dim)
         if not isinstance(found, range):
             order = np.argsort(found, kind="stable")
             bounds = np.concatenate([[-1], found[order], [lengths[dim]]])
@@ -252,8 +243,10 @@ def _find_positions(
     return _change_each(checked, lambda _, v: v.isel(orders, "ignore")), positions
 
 
-def _normalize_positions(dim: str, requested: Any, length: int) -> Indices:
-    """Return a slice as a range, or a list as an array without negative positions."""
+def _normalize_positions(dim: str, requested: Any, length: int) -> Indices | None:
+    """Return a slice as a range, a list as an array without negative positions, or None."""
+    if isinstance(requested, str) and requested == "auto":
+        return None
     with suppress(TypeError):  # a slice of labels
         if isinstance(requested, slice) and (found := range(length)[requested]).step == 1:
             return found
@@ -269,42 +262,23 @@ def _normalize_positions(dim: str, requested: Any, length: int) -> Indices:
 
 def _find_labels(checked: CheckedInput, source: Source, tensors: Tensors, dim: str) -> Integers:
     """Return the positions of the labels of the data. Raise ValueError if one is missing."""
-    if dim not in checked.coordinates or dim not in tensors:
-        owner = checked.path if dim in checked.coordinates else "the written data"
+    labels = checked.coordinates.get(dim)
+    if labels is None or dim not in tensors:
+        owner = "the written data" if labels is None else checked.path
         raise ValueError(
             f"region= finds positions by labels, but {owner} has no coordinate {dim!r}; pass "
             f"positions such as region={{{dim!r}: slice(0, 10)}}"
         )
-    labels = checked.coordinates[dim]
     stored = _read_region(tensors[dim], source, {}).to_index()
     found = np.full(labels.size, -1)
     if stored.is_unique:
-        found = stored.get_indexer(labels.to_index())
+        found = np.asarray(stored.get_indexer(labels.to_index()))
     if (found < 0).any():
         raise ValueError(
             f"region=: the labels {_list_values(labels[found < 0])} of {dim!r} do not occur once "
             f"in {checked.path}; select labels of the file, or pass positions"
         )
-    return np.asarray(found)
-
-
-def _check_coordinates(
-    checked: CheckedInput, source: Source, tensors: Tensors, positions: Positions
-) -> None:
-    """Raise an error if coordinates differ from the file, because they are not written."""
-    for name, coordinate in checked.coordinates.items():
-        if name not in tensors:
-            raise ValueError(
-                f"{checked.path} has no coordinate {name!r}{did_you_mean(name, tensors)}, and "
-                f"region= does not add one; call drop_vars({name!r}) first"
-            )
-        stored = _read_region(tensors[name], source, positions)
-        if not coordinate.equals(stored):  # type: ignore[no-untyped-call]
-            raise ValueError(
-                f"the coordinate {name!r} is {_list_values(coordinate)}, but the region of "
-                f"{checked.path} has {_list_values(stored)}; correct region= ('auto' finds "
-                "the labels of the data), or rewrite the whole file to change coordinates"
-            )
+    return found
 
 
 def _list_values(variable: Variable) -> str:
@@ -319,19 +293,18 @@ def _read_region(tensor: Tensor, source: Source, positions: Positions) -> Variab
     return Variable(tensor.dims, read_selection(tensor.layout, tensor.source or source, selection))
 
 
-def _copy_mapped(path: str, name: str, variable: Variable, target: str) -> Variable:
-    """Copy values in a map of an unknown file. Raise ValueError if values are of `target`."""
+def _copy_mapped(name: str, variable: Variable, path: str) -> Variable:
+    """Copy values in a map of an unknown file. Raise ValueError if values are of the file."""
     data = get_lazy_data(variable)
-    is_dask = isinstance(data, dask.array.Array)
     files: list[str | None] = []
-    for values in find_values(data) if is_dask else [data]:
+    for values in find_values(data) if is_chunked(variable) else [data]:
         lazy = find_lazy_tensor(values)
         while hasattr(values, "array"):
             values = values.array  # noqa: PLW2901  # xarray has wrapped the values
         files.append(find_mapped_file(values) if lazy is None else lazy.array.source.name)
     for file in filter(None, files):
         with suppress(OSError):  # a URL, or a name of something without a path
-            if os.path.samefile(file, target):
+            if os.path.samefile(file, path):
                 raise ValueError(
                     f"{name!r} reads from {path}, which region= changes in place; call "
                     "load().copy(deep=True) first, or write another file"
@@ -339,11 +312,30 @@ def _copy_mapped(path: str, name: str, variable: Variable, target: str) -> Varia
     return variable.copy(data=variable.values.copy()) if "" in files else variable
 
 
+def _check_attrs(path: str, name: str, variable: Variable, stored_attrs: Mapping[str, Any]) -> None:
+    """Raise an error if attributes of the file would give the values another meaning."""
+    required = cf.list_required(stored_attrs, variable)
+    for attribute in (required | {"unit", "units"}) & stored_attrs.keys():
+        expected, actual = stored_attrs[attribute], variable.attrs.get(attribute)
+        is_missing = attribute not in variable.attrs
+        is_other = not DataArray(actual).equals(DataArray(expected))
+        if (attribute in required) if is_missing else is_other:
+            raise ValueError(
+                f"{path}: {name!r} has {attribute}={expected!r} in the file, but "
+                f"{'no such attribute' if is_missing else repr(actual)} in the data; open the file "
+                "without apply_unit=, change the values, and keep the attributes"
+            )
+
+
 def _plan_variable(
     checked: CheckedInput, name: str, variable: Variable, tensor: Tensor, positions: Positions
 ) -> PlannedVariable:
     """Plan a variable, with the layout of its region in file order."""
-    _check_attrs(checked, name, variable, tensor)
+    if positions and positions.keys().isdisjoint(tensor.dims):
+        raise ValueError(
+            f"{name!r} has none of the dimensions {[*positions]} of region=, so other writers "
+            f"would write it, too; call drop_vars({name!r}), or write it alone with region={{}}"
+        )
     try:
         layout, axes = file_order(tensor.layout)
         element = layout.element
@@ -361,7 +353,13 @@ def _plan_variable(
                 f"region= selects {len(part)} of {whole} elements along {dim!r}, but the data have "
                 f"length {length}; pass a region of the same length, which cannot extend the file"
             )
-        _check_unit(name, str(dim), unit, part, whole)
+        step = whole if unit == WHOLE else unit
+        is_divided = not isinstance(part, range) or part.start % step or part.stop % whole % step
+        if step > 1 and len(part) < whole and is_divided:
+            raise ValueError(
+                f"{name!r} is stored with several elements of {dim!r} in a byte; pass a slice that "
+                f"starts and stops at a multiple of {step}, or write the whole dimension at once"
+            )
         indices.append(part)
     requested = {"dtype": element.name, **checked.encoding.get(name, {})}
     if len(requested) > 1 or format_dtype(requested["dtype"]) != element.name:
@@ -376,30 +374,3 @@ def _plan_variable(
         name, variable, dtype, {element.name: element}, exact=exact
     )
     return PlannedVariable(variable, layout, replace(conversion, is_fixed=True), tuple(indices))
-
-
-def _check_attrs(checked: CheckedInput, name: str, variable: Variable, tensor: Tensor) -> None:
-    """Raise an error if attributes of the file would give the values another meaning."""
-    required = cf.list_required(tensor.attrs, variable)
-    for attribute in (required | {"unit", "units"}) & tensor.attrs.keys():
-        expected, actual = tensor.attrs[attribute], variable.attrs.get(attribute)
-        is_missing = attribute not in variable.attrs
-        is_other = not DataArray(actual).equals(DataArray(expected))
-        if (attribute in required) if is_missing else is_other:
-            raise ValueError(
-                f"{checked.path}: {name!r} has {attribute}={expected!r} in the file, but "
-                f"{'no such attribute' if is_missing else repr(actual)} in the data; open the file "
-                "without apply_unit=, change the values, and keep the attributes"
-            )
-
-
-def _check_unit(name: str, dim: str, unit: int, part: Indices, length: int) -> None:
-    """Raise an error if a region starts or stops inside a byte."""
-    if unit == 1 or len(part) == length:
-        return
-    hint = f"write the whole dimension {dim!r} at once"
-    if unit != WHOLE:
-        if isinstance(part, range) and not (part.start % unit or part.stop % length % unit):
-            return
-        hint = f"pass a slice that starts and stops at a multiple of {unit}"
-    raise ValueError(f"{name!r} is stored with several elements of {dim!r} in a byte; {hint}")

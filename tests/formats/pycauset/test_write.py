@@ -464,7 +464,7 @@ def test_requested_names_override_embedded_names(tmp_path: Path) -> None:
         (np.eye(2), {"matrix_type": "SYMMETRIC"}, "'SYMMETRIC' is not one of 'CAUSAL', 'TRI"),
         (np.zeros((2, 2)), {"seed": -1}, r"seed=-1 is not an integer from 0 to 2\*\*64 - 1"),
         (np.zeros((2, 2)), {"seed": "x"}, "seed='x' is not an integer"),
-        (np.eye(2), {"seed": 3, "region": {}}, "seed= is for new files, but region= writes to"),
+        (np.eye(2), {"seed": 3, "region": {}}, "existing file, but seed= is for new files"),
         (da.zeros((2**31, 2**31), chunks=2**31), {}, "is too large to address; write a part"),
     ],
 )  # fmt: skip
@@ -532,7 +532,7 @@ def get_metadata_length(path: Path) -> int:
 @pytest.mark.parametrize(
     ("matrix_type", "region", "message"),
     [
-        ("CAUSAL", {"col": slice(0, 8)}, "several elements of 'col' in a byte; write the whole"),
+        ("CAUSAL", {"col": slice(0, 8)}, "several elements of 'col' in a byte; pass a slice"),
     ],
 )
 def test_parts_without_own_bytes_raise(
