@@ -7,8 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,76 +15,13 @@ import pytest
 import xarray as xr
 from fsspec.implementations.memory import MemoryFileSystem
 
+from tests.failing_calls import Faults, catch_message, inject, read_files, restore_files
 from tests.workflows.sets import KINDS, SETS, make_dataset, read_set, write_set
 from xr_tensorfmt import SourceChangedError, TensorFormatError, to_file, validate
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.stores import RemoteFile
 
-CALLS = (
-    "open", "pwrite", "ftruncate", "fsync", "replace", "rename", "link", "unlink", "chmod", "chown",
-    "close", "stat", "lstat", "access",
-)  # fmt: skip
 FAILURES = (errno.ENOSPC, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EBUSY, KeyboardInterrupt)
-
-
-class Faults:
-    """Counts calls, and lets one of them fail."""
-
-    def __init__(self, at: int = 0, failure: Any = None) -> None:
-        self.at, self.failure = at, failure
-        self.count, self.hit = 0, ""
-
-    def check(self, name: str) -> None:
-        self.count += 1
-        if self.count == self.at:
-            self.hit = name
-            if isinstance(self.failure, int):
-                raise OSError(self.failure, os.strerror(self.failure))
-            raise self.failure
-
-
-@contextmanager
-def inject(faults: Faults, directory: Path) -> Iterator[None]:
-    """Let a system call fail that concerns a directory."""
-    opened: set[int] = set()
-
-    def wrap(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*arguments: Any, **options: Any) -> Any:
-            first = arguments[0]
-            is_open = isinstance(first, int) and first in opened
-            if not is_open and not str(first).startswith(str(directory)):
-                return call(*arguments, **options)
-            if name == "close":
-                opened.discard(first)
-                call(first)
-            faults.check(name)
-            if name == "close":
-                return None
-            result = call(*arguments, **options)
-            if name == "open":
-                opened.add(result)
-            return result
-
-        return run
-
-    with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="synchronous"):
-        for name in CALLS:
-            patch.setattr(os, name, wrap(name, getattr(os, name)))
-        yield
-    assert not opened
-
-
-def read_files(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
-
-
-def catch_message(call: Callable[[], Any]) -> str | None:
-    """Return the message of the error that a failing write raises."""
-    try:
-        call()
-    except (OSError, KeyboardInterrupt) as error:
-        return " ".join([str(error), *getattr(error, "__notes__", ())])
-    return None
 
 
 WAYS: dict[str, dict[str, Any]] = {"over": {}, "new": {}, "x": {"mode": "x"}}
@@ -109,16 +44,13 @@ def test_failing_system_call(tmp_path: Path, kind: str, way: str) -> None:
     assert counter.count > 20
     # New files have fewer ways to fail.
     for at in range(1, counter.count + 1, 1 if before else 5):
-        for path in directory.iterdir():
-            path.unlink()
-        for name, content in before.items():
-            (directory / name).write_bytes(content)
-        faults = Faults(at, FAILURES[at % len(FAILURES)])
+        restore_files(directory, before)
+        faults = Faults(at, failure=FAILURES[at % len(FAILURES)])
         with inject(faults, directory):
             message = catch_message(write)
         after = read_files(directory)
         left = {name for name in after if name.endswith(".part")}
-        assert not left or faults.hit == "unlink"
+        assert not left or faults.hits[0] in ("unlink", "fstat", "lstat")
         if message is None or after.keys() - left != before.keys():
             assert read_set(kind, directory) == {2}
         else:
@@ -146,6 +78,7 @@ def test_restoration_that_fails_is_reported(
 KILLED = """
 import os, sys
 import dask
+from tests.failing_calls import Faults, catch_message, inject, read_files, restore_files
 from tests.workflows.sets import write_set
 
 kind, directory = sys.argv[1:]
@@ -203,15 +136,10 @@ class FailingStore(MemoryFileSystem):
     store: ClassVar[dict[str, Any]] = {}
     pseudo_dirs: ClassVar[list[str]] = [""]
     faults = Faults()
-    has_effect = False
 
     def call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        if not self.has_effect:
-            self.faults.check(name)
-        result = getattr(super(), name)(*arguments, **options)
-        if self.has_effect:
-            self.faults.check(name)
-        return result
+        call = getattr(super(), name)
+        return self.faults.run(name, lambda: call(*arguments, **options))
 
     def info(self, *arguments: Any, **options: Any) -> Any:
         return self.call("info", *arguments, **options)
@@ -258,13 +186,10 @@ def test_failing_request(
     store.faults = counter = Faults()
     write()
     assert counter.count > 5
-    store.has_effect = has_effect
     for at in range(1, counter.count + 1):
         FailingStore.store.clear()
         FailingStore.store.update(before)
-        store.faults = faults = Faults(at, errno.ECONNRESET)
-        if lasts:
-            faults.check = lambda name, faults=faults: fail_from(faults, name)  # type: ignore[method-assign]
+        store.faults = Faults(at, failure=errno.ECONNRESET, has_effect=has_effect, lasts=lasts)
         message = catch_message(write)
         values = read()
         assert message or values == {2}
@@ -280,16 +205,9 @@ def test_failing_request(
                 assert read() == {2}
     FailingStore.store.clear()
     FailingStore.store.update(before)
-    store.faults, store.has_effect = Faults(), False
+    store.faults = Faults()
     write()
     assert read() == {2}
-
-
-def fail_from(faults: Faults, name: str) -> None:
-    """Let all requests from a position on fail."""
-    faults.count += 1
-    if faults.count >= faults.at:
-        raise OSError(faults.failure, os.strerror(faults.failure))
 
 
 def test_files_of_different_writes_are_refused(tmp_path: Path) -> None:

@@ -4,73 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
 
-import dask
 import numpy as np
 import pytest
 import xarray as xr
 
+from tests.failing_calls import Faults, catch_message, inject, read_files, restore_files
 from xr_tensorfmt import TensorFormatError, cc4s, to_file, vespa
 from xr_tensorfmt.cli import main
 
-CALLS = (
-    "open", "pwrite", "ftruncate", "fsync", "replace", "rename", "link", "unlink", "chmod", "chown",
-    "close", "stat", "lstat", "fstat",
-)  # fmt: skip
 HARMLESS = ("unlink", "close", "chmod", "chown", "stat", "lstat", "fstat")
-
-
-class Faults:
-    """Counts calls, and lets some of them fail before or after they have an effect."""
-
-    def __init__(self, *at: int, failure: Any = errno.EIO, has_effect: bool = False) -> None:
-        self.at, self.failure, self.has_effect = at, failure, has_effect
-        self.count, self.hits = 0, list[str]()
-
-    def run(self, name: str, call: Callable[[], Any]) -> Any:
-        self.count += 1
-        if self.count not in self.at:
-            return call()
-        self.hits.append(name)
-        if self.has_effect or name == "close":
-            result = call()
-            if name == "open":
-                os.close(result)
-        if isinstance(self.failure, int):
-            raise OSError(self.failure, os.strerror(self.failure))
-        raise self.failure
-
-
-@contextmanager
-def inject(faults: Faults, directory: Path) -> Iterator[None]:
-    """Let system calls fail that concern a directory."""
-    opened: set[int] = set()
-
-    def wrap(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*arguments: Any, **options: Any) -> Any:
-            first = arguments[0]
-            is_open = isinstance(first, int) and first in opened
-            if not is_open and not str(first).startswith(str(directory)):
-                return call(*arguments, **options)
-            if name == "close":
-                opened.discard(first)
-            result = faults.run(name, lambda: call(*arguments, **options))
-            if name == "open":
-                opened.add(result)
-            return result
-
-        return run
-
-    with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="synchronous"):
-        for name in CALLS:
-            patch.setattr(os, name, wrap(name, getattr(os, name)))
-        yield
-    assert not opened
 
 
 def make_variables(value: float, count: int = 3) -> xr.Dataset:
@@ -157,17 +103,6 @@ KINDS = [
 """What fails, and whether the call has an effect before."""
 
 
-def snapshot(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
-
-
-def restore(directory: Path, files: dict[str, bytes]) -> None:
-    for path in directory.iterdir():
-        path.unlink()
-    for name, content in files.items():
-        (directory / name).write_bytes(content)
-
-
 def read_values(directory: Path) -> dict[str, set[float] | None]:
     """Return the values of each index or file, or None if it cannot be opened."""
     found: dict[str, set[float] | None] = {}
@@ -188,20 +123,11 @@ def read_values(directory: Path) -> dict[str, set[float] | None]:
     return found
 
 
-def catch(call: Callable[[], object]) -> str | None:
-    """Return what the error of a write says, or None if there is none."""
-    try:
-        call()
-    except (OSError, KeyboardInterrupt) as error:
-        return " ".join([str(error), *getattr(error, "__notes__", ())])
-    return None
-
-
 def check(
     directory: Path, before: dict[str, bytes], new: set[str], message: str | None, faults: Faults
 ) -> None:
     """Check that no file has values of both writes, and that the message is true."""
-    after = snapshot(directory)
+    after = read_files(directory)
     left = {name for name in after if name.endswith(".part")}
     values = read_values(directory)
     assert all(item in ({1.0}, {2.0}, None) for item in values.values()), (values, message)
@@ -221,15 +147,15 @@ def test_one_fault_while_files_are_replaced(tmp_path: Path, way: str) -> None:
     directory, write = tmp_path / "d", WRITES[way]
     directory.mkdir()
     write(directory, 1)
-    before = snapshot(directory)
+    before = read_files(directory)
     with inject(counter := Faults(), directory):
         write(directory, 2)
     for at in range(1, counter.count + 1):
         failure, has_effect = KINDS[at % len(KINDS)]
-        restore(directory, before)
+        restore_files(directory, before)
         faults = Faults(at, failure=failure, has_effect=has_effect)
         with inject(faults, directory):
-            message = catch(lambda: write(directory, 2))
+            message = catch_message(lambda: write(directory, 2))
         check(directory, before, set(before), message, faults)
 
 
@@ -239,15 +165,15 @@ def test_one_fault_while_files_are_created(tmp_path: Path, way: str) -> None:
     directory.mkdir()
     with inject(counter := Faults(), directory):
         write(directory, 2)
-    new = set(snapshot(directory))
+    new = set(read_files(directory))
     for at in range(1, counter.count + 1):
         for failure, has_effect in KINDS[:4]:
-            restore(directory, {})
+            restore_files(directory, {})
             faults = Faults(at, failure=failure, has_effect=has_effect)
             with inject(faults, directory):
-                message = catch(lambda: write(directory, 2))
+                message = catch_message(lambda: write(directory, 2))
             check(directory, {}, new, message, faults)
-            names = {name for name in snapshot(directory) if not name.endswith(".part")}
+            names = {name for name in read_files(directory) if not name.endswith(".part")}
             assert names in (set(), new), message
             if message is not None and not names:
                 write(directory, 2)
@@ -262,18 +188,18 @@ def test_two_faults(tmp_path: Path, way: str, creates: bool) -> None:
     before: dict[str, bytes] = {}
     if not creates:
         WRITES[way](directory, 1)
-        before = snapshot(directory)
+        before = read_files(directory)
     with inject(counter := Faults(), directory):
         write(directory, 2)
-    new = {name for name in snapshot(directory) if not name.endswith(".part")}
+    new = {name for name in read_files(directory) if not name.endswith(".part")}
     random = Random(way)
     for at in range(counter.count // 3, counter.count + 1):  # the first ones come before blocks
-        restore(directory, before)
+        restore_files(directory, before)
         failure, has_effect = random.choice(KINDS[:4])
         second = at + random.randint(1, 4)
         faults = Faults(at, second, failure=failure, has_effect=has_effect)
         with inject(faults, directory):
-            message = catch(lambda: write(directory, 2))
+            message = catch_message(lambda: write(directory, 2))
         check(directory, before, new, message, faults)
         if None in read_values(directory).values():
             assert message is not None
@@ -282,16 +208,16 @@ def test_two_faults(tmp_path: Path, way: str, creates: bool) -> None:
 
 def test_faults_in_a_region_of_a_set(tmp_path: Path) -> None:
     WRITES["model"](tmp_path, 1)
-    before = snapshot(tmp_path)
+    before = read_files(tmp_path)
     with inject(counter := Faults(), tmp_path):
         write_region(tmp_path, 2)
     assert counter.count > 3
     for at in range(1, counter.count + 1):
         failure, has_effect = KINDS[at % len(KINDS)]
-        restore(tmp_path, before)
+        restore_files(tmp_path, before)
         with inject(Faults(at, failure=failure, has_effect=has_effect), tmp_path):
-            message = catch(lambda: write_region(tmp_path, 2))
-        after = snapshot(tmp_path)
+            message = catch_message(lambda: write_region(tmp_path, 2))
+        after = read_files(tmp_path)
         assert after.keys() == before.keys()
         assert {len(item) for item in after.values()} == {len(item) for item in before.values()}
         values = read_values(tmp_path)["m.safetensors.index.json"]
@@ -305,9 +231,9 @@ def test_faults_in_a_calculation(tmp_path: Path) -> None:
         write_calculation(tmp_path, 2)
     for at in range(1, counter.count + 1, 3):
         failure, has_effect = KINDS[at % len(KINDS)]
-        restore(tmp_path, {})
+        restore_files(tmp_path, {})
         with inject(Faults(at, failure=failure, has_effect=has_effect), tmp_path):
-            catch(lambda: write_calculation(tmp_path, 2))
+            catch_message(lambda: write_calculation(tmp_path, 2))
         assert all(values == {2.0} for values in read_values(tmp_path).values())
 
 

@@ -351,9 +351,7 @@ def test_kept_labels_must_equal_those_of_the_file(path: Path) -> None:
     region = {"x": slice(1)}
     check_refused(one.assign_coords(label="other"), path, region, "'label' is other, but")
     check_refused(one.assign_coords(level=("y", np.zeros(6))), path, region, "'level' is 0.0, 0.0")
-    check_refused(
-        one.assign_coords(new=1), path, region, "the coordinate 'new' is 1, but .* has none; cor"
-    )
+    check_refused(one.assign_coords(new=1), path, region, "'new' is 1, but .* has none; cor")
 
 
 def test_values_unsupported_by_dtype_raise(path: Path) -> None:

@@ -428,9 +428,7 @@ def test_invalid_object_name_raises(s3: S3Store, memory: Any, tmp_path: Path) ->
             )
     with pytest.raises(OSError, match="is read-only; write to a local path, or to the store"):
         to_file(make_dataset(10), "simplecache::memory://bucket/x.mag")
-    with pytest.raises(
-        ValueError, match=r"storage_options= applies only to URLs, but .*x.mag is a"
-    ):
+    with pytest.raises(ValueError, match=r"storage_options= is for URLs, but .*x.mag is a"):
         to_file(make_dataset(10), tmp_path / "x.mag", **get_options(s3))
     with pytest.raises(TypeError, match="neither a path nor a URL"):
         to_file(make_dataset(10), b"x.mag")

@@ -24,7 +24,9 @@ except ImportError:  # Windows
 Result = TypeVar("Result")
 
 UNCHANGED = "the target is unchanged"
-REPLACED = "but the new file is in place"
+_REPLACED = "but the new file is in place"
+_UNKNOWN = "it is unknown whether the new file is in place"
+_OUTCOMES = {(True,): _REPLACED, (False,): UNCHANGED, (): _UNKNOWN}
 
 _MAX_NAME_BYTES = 255
 # Windows reports EINVAL if a file system has no hard links, such as exFAT.
@@ -145,34 +147,31 @@ class AtomicFile:
 
     def create(self) -> None:
         """Create the unfinished file; raise OSError if the disk has too little free space."""
-        mode = 0o600 if self.base or os.path.exists(self.target) else 0o666
-        flags = os.O_RDWR | os.O_CREAT
-        with self.explain_errors(), open_descriptor(self.path, flags, mode) as descriptor:
-            if os.fstat(descriptor).st_size == self.size:
-                return
-            usage = shutil.disk_usage(os.path.dirname(self.path))
-            if usage.total and usage.free < self.size:
-                reason = f"{os.strerror(errno.ENOSPC)} ({usage.free} of {self.size} bytes are free)"
-                raise OSError(errno.ENOSPC, reason)
-            os.ftruncate(descriptor, self.size)
+        with self._open(creates=True):
+            pass
 
     @contextmanager
-    def _open(self) -> Iterator[int]:
-        """Open the unfinished file, and create a planned one unless another task has done so."""
-        if self.is_planned and not os.path.exists(self.path):
-            self.create()
-        with self.explain_errors(), open_descriptor(self.path) as descriptor:
+    def _open(self, *, creates: bool) -> Iterator[int]:
+        mode = 0o600 if self.base or os.path.exists(self.target) else 0o666
+        flags = os.O_RDWR | (os.O_CREAT if creates else 0)
+        with self.explain_errors(), open_descriptor(self.path, flags, mode) as descriptor:
+            if creates and os.fstat(descriptor).st_size != self.size:
+                usage = shutil.disk_usage(os.path.dirname(self.path))
+                if usage.total and usage.free < self.size:
+                    reason = f"({usage.free} of {self.size} bytes are free)"
+                    raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} {reason}")
+                os.ftruncate(descriptor, self.size)
             yield descriptor
 
     def write(self, batches: Iterator[EncodedBatch]) -> int:
         """Write bytes at their offsets, in any process. Return the inode of the file."""
-        with self._open() as descriptor:
+        with self._open(creates=self.is_planned) as descriptor:
             write_batches(descriptor, batches)
             return os.fstat(descriptor).st_ino
 
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Write the pieces, and flush the file to the disk unless it is uploaded."""
-        with self._open() as descriptor:
+        with self._open(creates=self.is_planned) as descriptor:
             for piece in reversed(pieces):  # the header last
                 write_at(descriptor, memoryview(piece.data), piece.offset)
             if self.base:
@@ -217,8 +216,7 @@ class AtomicFile:
             self.move()
         except BaseException as error:
             is_new = attempt(lambda: new is not None and identify(self.target) == new)
-            unknown = "it is unknown whether the new file is in place"
-            self.fail(error, (REPLACED if is_new[0] else UNCHANGED) if is_new else unknown)
+            self.fail(error, _OUTCOMES[is_new])
             raise
         self.flush_names()
 
@@ -286,11 +284,8 @@ def lock_set(index: str) -> Iterator[None]:
     with ExitStack() as stack:  # Ctrl-C must not leave out a step
         while fcntl is not None and not _try_lock(path, stack):
             if monotonic() > deadline:
-                reason = (
-                    f"another process has held {path} for {MAX_LOCK_WAIT:.0f} s, to replace the "
-                    f"same files; continue or end that process; {UNCHANGED}"
-                )
-                raise TimeoutError(errno.ETIMEDOUT, reason, index)
+                reason = f"another process holds {path} to replace the same files; end that process"
+                raise TimeoutError(errno.ETIMEDOUT, f"{reason}; {UNCHANGED}", index)
             sleep(0.005)
         yield
 
@@ -304,10 +299,10 @@ def _try_lock(path: str, stack: ExitStack) -> bool:
         try:
             flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
             descriptor = os.open(path, flags, 0o600)
+            steps.callback(_close, descriptor)
+            status = os.fstat(descriptor)
         except OSError:
             return True
-        steps.callback(_close, descriptor)
-        status = os.fstat(descriptor)
         if status.st_uid != os.geteuid():
             return True
         try:
@@ -393,7 +388,7 @@ def _settle(index: Replacement, siblings: Sequence[Replacement]) -> str:
     is_new = attempt(lambda: all(part.is_installed() for part in parts)) == (True,)
     if is_new and index.file.overwrite:
         attempt(lambda: _forget(*parts))
-        return REPLACED
+        return _REPLACED
     steps = [(index, index.withdraw), *((part, part.restore) for part in siblings)]
     failed = [part for part, step in steps if not attempt(step)]
     if not failed and attempt(index.restore):

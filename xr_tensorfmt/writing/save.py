@@ -45,12 +45,9 @@ MAX_REPLACED_BYTES = 65 << 20
 
 def get_name(path: Any) -> str:
     """Return the path or URL that a user gave as a str."""
-    name = path.full_name if isinstance(path, OpenFile) else path
-    name = get_path(name)
+    name = get_path(path.full_name if isinstance(path, OpenFile) else path)
     if not isinstance(name, str):
-        raise TypeError(
-            f"{redact(repr(path))} is neither a path nor a URL; pass a str or a PathLike"
-        )
+        raise TypeError(f"{redact(repr(path))} is neither a path nor a URL")
     return name
 
 
@@ -68,9 +65,7 @@ def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any)
         location = locate(get_path(path), storage_options, fs)
         return replace(location, url=location.path) if location.is_local else location
     if storage_options:
-        raise ValueError(
-            f"storage_options= applies only to URLs, but {name} is a local path; omit it"
-        )
+        raise ValueError(f"storage_options= is for URLs, but {name} is a local path; omit it")
     check_local(name)
     return Location(name, _LOCAL, os.path.abspath(os.path.expanduser(name)))
 
