@@ -331,8 +331,8 @@ def to_jsonl(
                 f"labels become the ids of documents; {step}"
             )
     file = build_target(location, 0, overwrite=is_overwriting(mode))
-    file.create()
     try:
+        file.create()
         with open(file.path, "wb") as raw, compr[codec](raw, mode="w") as lines:
             lines.writelines(format_feed(tensors, dim, prefix, form, operation, progress))
         file.complete(())

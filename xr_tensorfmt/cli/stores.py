@@ -134,8 +134,8 @@ def _write_netcdf(
     is_complex = any(variable.dtype.kind == "c" for variable in ds.variables.values())
     engine = _find_complex_engine() if is_complex else None
     file = build_atomic_file(path, 0, overwrite=overwrite)
-    file.create()
     try:
+        file.create()
         ds.to_netcdf(file.path, engine=engine, encoding=encoding)
         file.complete(())
         file.publish()
