@@ -20,9 +20,35 @@ from xr_tensorfmt.writing.checked_input import CheckedInput
 PAGE = (ROOT / "docs" / "adding_a_format.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 MODULE = BLOCKS[0]
-SUITE = next(block for block in BLOCKS if "FormatTests" in block)
-ALL_FORMATS = "".join(block for block in BLOCKS if block is not SUITE)
+OF_PAGE = next(block for block in BLOCKS if "FormatTests" in block)
+ROWS_FORMAT = Path(__file__).with_name("grid_rows.txt").read_text()
+ALL_FORMATS = "".join(block for block in BLOCKS if block is not OF_PAGE) + ROWS_FORMAT
 ENTRY_POINTS = re.findall(r"^grid.* = .*$", PAGE, flags=re.MULTILINE)
+ENTRY_POINTS.append('grid-rows = "xarray_grid:RowsFormat"')
+SUITE = (
+    OF_PAGE
+    + """
+
+from xr_tensorfmt.testing import FormatTests
+
+
+class TestRows(FormatTests):
+    format = "grid-rows"
+    file_name = "example.gridr"
+
+    def create_dataset(self):
+        values = np.zeros((200, 100))
+        values[:128:2] = VALUES
+        return xr.Dataset({"tensor": (("y", "x"), values)})
+
+    def write(self, dataset, path):
+        values = dataset.tensor.values
+        numbers = np.flatnonzero(values.any(axis=1))
+        header = np.array([1, *values.shape, len(numbers), *numbers], dtype="<u4")
+        with open(path, "wb") as file:
+            file.write(b"GRIR" + header.tobytes() + values[numbers].tobytes())
+"""
+)
 ENTRY_POINT = ENTRY_POINTS[0].replace('"', "")
 
 WAYS = """
