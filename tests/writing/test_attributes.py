@@ -125,13 +125,10 @@ def test_unit_attribute_belongs_to_user(tmp_path: Path) -> None:
 def test_error_of_lost_imaginary_parts_has_a_hint(tmp_path: Path) -> None:
     array = xr.DataArray(np.full(2, 1 + 2j), dims="x", name="z")
     real = {"z": {"dtype": "float32"}}
-    message = (
-        r"'z' is complex128, and as float32 it would lose its imaginary part; "
-        r"write ds\['z'\]\.real to leave that out, or "
-    )
-    with pytest.raises(ValueError, match=message + "encode it as .*complex.* to keep it"):
+    message = "'z' is complex128, and as float32 it would lose its imaginary part; "
+    with pytest.raises(ValueError, match=message + ".*'dtype': 'complex128'"):
         to_file(array, tmp_path / "t.tens", encoding=real)
-    with pytest.raises(ValueError, match=message + r"write \.imag as well to keep it"):
+    with pytest.raises(ValueError, match=message + r"split it .* with \.real and \.imag"):
         to_file(array, tmp_path / "t.tbf", encoding=real, drop=["name"])
     to_file(array.real, tmp_path / "t.tens", encoding=real)
     assert open_lazily(tmp_path / "t.tens").z.values.tolist() == [1, 1]

@@ -435,18 +435,6 @@ def test_drop_accepts_a_str(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("requested", "similar"),
-    [("fp8", "float8_e4m3fn"), ("float8", "float8_e4m3fn"), ("bf16", "bfloat16")],
-)
-def test_nicknames_of_dtypes_apply_to_floats_and_have_a_hint(
-    requested: str, similar: str, tmp_path: Path
-) -> None:
-    ds = xr.Dataset({"step": 7, "w": ("x", np.ones(2, "f4"))})
-    with pytest.raises(ValueError, match=rf"'w' is {requested} \(did you mean '{similar}'\?\)"):
-        to_file(ds, tmp_path / "m.safetensors", encoding={"dtype": requested})
-
-
-@pytest.mark.parametrize(
     ("dtype", "path", "hint"),
     [
         ("c8", "x.yaml", "'dtype': 'complex128'"),

@@ -115,16 +115,6 @@ def test_encoding_without_effect_raises(tmp_path: Path, encoding: Any, words: st
         to_file(make_model(), tmp_path / "a.mag", encoding=encoding)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "similar"),
-    [("bf16", "bfloat16"), ("fp16", "float16"), ("fp8", "float8_e4m3fn"), ("F8_E5M2", "float8_e5")],
-)
-def test_a_dtype_of_another_library_has_a_hint(tmp_path: Path, dtype: str, similar: str) -> None:
-    ds = xr.Dataset({"w": ("x", np.ones(3, "f4"))})
-    with pytest.raises(ValueError, match=rf"'w' is {dtype} \(did you mean '{similar}"):
-        to_file(ds, tmp_path / "a.safetensors", encoding={"w": {"dtype": dtype}})
-
-
 def test_times_that_overflow_the_dtype_raise(tmp_path: Path) -> None:
     encoding = {"t": {"units": "days since 2000-01-01", "dtype": "int8"}}
     times = xr.Dataset({"t": ("x", np.array(["2000-01-03", "2001-01-02"], "M8[ns]"))})

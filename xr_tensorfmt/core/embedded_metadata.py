@@ -248,7 +248,7 @@ def embed_coordinates(
         subject = f"the coordinate {name!r}"
         if variable.size * max(1, variable.dtype.itemsize) > MAX_EMBEDDED_BYTES:
             large = f"{subject} of {variable.size} labels, too many for a header"
-            checked.refuse_unless_dropped("coords", large, f"call drop_vars({name!r})")
+            checked.refuse_losses(("coords", large, f"call drop_vars({name!r})"))
             continue
         try:
             values = array_to_json(checked.compute_values(name, variable, subject), subject)

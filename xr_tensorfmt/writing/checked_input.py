@@ -18,14 +18,8 @@ from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressa
 from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.building import get_file_dims
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
-from xr_tensorfmt.errors import (
-    TensorFormatWarning,
-    did_you_mean,
-    find_stack_level,
-    shorten,
-)
+from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, shorten
 from xr_tensorfmt.writing.encoding import (
-    NICKNAMES,
     Conversion,
     check_dense,
     format_dtype,
@@ -48,41 +42,38 @@ def _check_names(path: str, names: Iterable[Hashable]) -> None:
 
 def _check_variable(path: str, name: str, variable: Variable, *, is_coordinate: bool) -> None:
     """Raise an error if no format supports a variable."""
-    dims, shape = variable.dims, variable.shape
-    if len(set(dims)) != len(dims):
-        raise ValueError(
-            f"{path}: {name!r} has two dimensions of the same name in {dims}; rename one"
-        )
-    if len(dims) > MAX_DIMENSIONS:
-        raise ValueError(
-            f"{path}: {name!r} has {len(dims)} dimensions, but at most {MAX_DIMENSIONS} can be "
-            "read from files; stack some of them"
-        )
-    if not is_addressable(shape, MAX_ITEM_BYTES):
-        if any(length != length for length in shape):  # NaN
-            raise ValueError(
-                f"{path}: {name!r} has chunks of unknown size; "
-                "call compute_chunk_sizes() on its array first"
-            )
-        raise ValueError(f"{path}: {name!r} of shape {shape} is too large to address; write a part")
-    data = get_lazy_data(variable)
+    dims, shape, data = variable.dims, variable.shape, get_lazy_data(variable)
     check_dense(name, data)
     if getattr(data, "chunks", None) is not None and not is_dask_collection(data):
         raise TypeError(
             f"{path}: {name!r} is a {type(data).__name__} in chunks, expected numpy or dask "
             "arrays; call .compute() first"
         )
-    if name in dims and not is_coordinate:
-        raise ValueError(
-            f"{path}: {name!r} has the name of one of its dimensions but is not a coordinate, and "
-            "would open as one; rename it, or write a Dataset that has it as a coordinate"
+    if len(set(dims)) != len(dims):
+        fault = f"has two dimensions of the same name in {dims}; rename one"
+    elif len(dims) > MAX_DIMENSIONS:
+        fault = f"has {len(dims)} dimensions, expected at most {MAX_DIMENSIONS}; stack some of them"
+    elif any(length != length for length in shape):  # NaN
+        fault = "has chunks of unknown size; call compute_chunk_sizes() on its array first"
+    elif not is_addressable(shape, MAX_ITEM_BYTES):
+        fault = f"of shape {shape} is too large to address; write a part"
+    elif name in dims and not is_coordinate:
+        fault = (
+            "has the name of one of its dimensions but is not a coordinate, and would open as one; "
+            "rename it, or write a Dataset that has it as a coordinate"
         )
+    else:
+        return
+    raise ValueError(f"{path}: {name!r} {fault}")
 
 
 DroppablePart = Literal["name", "dims", "coords", "attrs"]
 """A part of the input that ``drop=`` can omit."""
 
-_SCALING_ATTRS = {"unit": 1, "scale_factor": 1, "add_offset": 0}
+Loss = tuple[DroppablePart, str, str]
+"""A part that a file cannot store: its kind, what it is, and what to do."""
+
+_NEUTRAL = {"unit": 1, "scale_factor": 1, "add_offset": 0}
 """Attributes that scale values, and the values that change nothing."""
 
 
@@ -134,16 +125,13 @@ class CheckedInput:
             Its dims in the order of the file to write.
         """
         known = self.file_dims.get(name, ())
-        before = [dim for dim in known if dim in dims]
-        others = [dim for dim in dims if dim not in before]
+        kept = [dim for dim in known if dim in dims]
+        renamed = [dim for dim in dims if dim not in known]
         if len(known) == len(dims):  # a dimension that was renamed is still on its axis
-            renamed = iter(others)
-            expected = [dim if dim in before else next(renamed) for dim in known]
-            is_permuted = expected != [*dims]
+            expected = [dim if dim in dims else renamed.pop(0) for dim in known]
         else:
-            expected = [*before, *others]
-            is_permuted = [dim for dim in dims if dim in before] != before
-        if is_permuted:
+            expected = [kept.pop(0) if dim in known else dim for dim in dims]
+        if expected != [*dims]:
             order = ", ".join(map(repr, expected))
             warnings.warn(
                 f"{self.path}: the dims {tuple(dims)} of {name!r} are in another order than in the "
@@ -182,7 +170,8 @@ class CheckedInput:
             raise ValueError(
                 f"{self.path}: {name!r} must have {len(dims)} dimensions, not {variable.ndim}"
             )
-        losses: list[tuple[DroppablePart, str, str]] = []
+        attrs = {**self.attrs, **variable.attrs}
+        losses: list[Loss] = []
         if name != OpenOptions.name:
             losses.append(("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}"))
         if variable.dims != dims:
@@ -190,41 +179,34 @@ class CheckedInput:
         losses += [
             ("coords", f"the coordinate {c!r}", "call drop_vars()") for c in self.coordinates
         ]
-        attrs = {**self.attrs, **variable.attrs}
         for attr in attrs:
             method = "drop_encoding()" if attr in cf.RELATED else "drop_attrs()"
             losses.append(("attrs", f"the attribute {attr!r}", f"call {method}"))
-        self._refuse_losses(losses)
+        self.refuse_losses(*losses)
         self.warn_of_order(name, variable.dims)
-        self._warn_of_scaling(attrs)
+        for attr in _NEUTRAL.keys() & attrs.keys():
+            if isinstance(attrs[attr], int | float | np.number) and attrs[attr] != _NEUTRAL[attr]:
+                warnings.warn(
+                    f"{self.path}: the values are written without {attr}={attrs[attr]}, which "
+                    "scales them; open the file with apply_unit=True (--apply-unit) or "
+                    "mask_and_scale=True to convert them",
+                    TensorFormatWarning,
+                    stacklevel=find_stack_level(),
+                )
         return name, variable
 
-    def refuse_unless_dropped(self, part: DroppablePart, subject: str, hint: str) -> None:
-        """Raise ValueError about a lost `subject` with a hint, unless its part may be dropped."""
-        self._refuse_losses([(part, subject, hint)])
-
-    def _refuse_losses(self, losses: Iterable[tuple[DroppablePart, str, str]]) -> None:
+    def refuse_losses(self, *losses: Loss) -> None:
+        """Raise ValueError about lost parts, each with a hint, except those that may be dropped."""
         refused = [loss for loss in losses if loss[0] not in self.drop]
         if refused:
-            columns = zip(*refused, strict=True)
-            parts, subjects, hints = (list(dict.fromkeys(column)) for column in columns)
+            parts, subjects, hints = (
+                list(dict.fromkeys(column)) for column in zip(*refused, strict=True)
+            )
             raise ValueError(
                 f"{self.path}: {self.format} cannot store {', '.join(subjects)}; "
                 f"{', '.join(hints)}, or pass drop={parts!r} or --drop {','.join(parts)} to leave "
                 f"{'it' if len(refused) == 1 else 'them'} out"
             )
-
-    def _warn_of_scaling(self, attrs: Mapping[str, Any]) -> None:
-        """Warn of omitted attributes that scale the values."""
-        for attribute, neutral in _SCALING_ATTRS.items():
-            value = attrs.get(attribute, neutral)
-            if isinstance(value, int | float | np.number) and value != neutral:
-                message = (
-                    f"{self.path}: the values are written without {attribute}={value}, which "
-                    "scales them; open the file with apply_unit=True (--apply-unit) or "
-                    "mask_and_scale=True to convert them"
-                )
-                warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
 
     def choose_conversion(
         self, name: str, variable: Variable, elements: Mapping[str, Element]
@@ -240,14 +222,17 @@ class CheckedInput:
         stored = get_stored_name(requested)
         dtype = get_dtype_name(variable.dtype)
         # As in `to_netcdf`. A dtype that a reader has set only applies to values that it fits.
-        if requested is None or not is_numeric(variable.dtype):
-            pass
-        elif stored is None or ("dtype" in encoding and stored in elements):
-            dtype = format_dtype(requested)
-        elif stored in elements and elements[stored].dtype == variable.dtype:
-            dtype = stored
-        # Scaled values are rounded to the dtype of the file, because packing always rounds.
         is_set = requested is not None and (stored is None or "dtype" in encoding)
+        if is_numeric(variable.dtype):
+            if is_set and (stored is None or stored in elements):
+                dtype = format_dtype(requested)
+            elif (
+                stored is not None
+                and stored in elements
+                and elements[stored].dtype == variable.dtype
+            ):
+                dtype = stored
+        # Scaled values are rounded to the dtype of the file, because packing always rounds.
         exact = not is_set and (stored is None or "scale_factor" not in variable.attrs)
         return self.build_conversion(name, variable, dtype, elements, exact=exact)
 
@@ -262,13 +247,7 @@ class CheckedInput:
         dtype = variable.encoding.get("dtype")
         if dtype is None or get_stored_name(dtype) is not None or not is_numeric(values.dtype):
             return values
-        try:
-            element = Plain(np.dtype(dtype))
-        except TypeError:
-            raise TypeError(
-                f"the encoding of {subject} has the unknown dtype {dtype!r}; remove it"
-            ) from None
-        return Conversion(name, element, exact=False).apply(values)
+        return Conversion(name, Plain(np.dtype(dtype)), exact=False).apply(values)
 
     def build_conversion(
         self,
@@ -280,37 +259,21 @@ class CheckedInput:
         exact: bool,
     ) -> Conversion:
         """Return the conversion to a dtype. Raise ValueError if the format does not support it."""
-        element = elements.get(dtype)
-        if element is None:
-            raise self._build_dtype_error(name, variable, dtype, elements)
-        if variable.dtype.kind == "c" and element.dtype.kind != "c":
-            lossless = [key for key in elements if elements[key].dtype.kind == "c"]
-            hint = f"encode it as {' or '.join(lossless)}" if lossless else "write .imag as well"
-            raise ValueError(
-                f"{self.path}: {name!r} is {variable.dtype}, and as {dtype} it would lose its "
-                f"imaginary part; write ds[{name!r}].real to leave that out, or {hint} to keep it"
-            )
-        return Conversion(name, element, exact)
-
-    def _build_dtype_error(
-        self, name: str, variable: Variable, dtype: str, elements: Mapping[str, Element]
-    ) -> ValueError:
-        call = "astype('int64')" if variable.dtype.kind in "mM" else "astype(...)"
+        element, kind = elements.get(dtype), variable.dtype.kind
+        if element is not None and (kind != "c" or element.dtype.kind == "c"):
+            return Conversion(name, element, exact)
+        call = "astype('int64')" if kind in "mM" else "astype(...)"
         hint = f"convert it with ds[{name!r}].{call}"
         if is_numeric(variable.dtype):
             suggested = _suggest_dtype(variable.dtype, elements)
-            encoding = {name: {"dtype": suggested}}
-            hint = f"choose a dtype with {encoding=} or --dtype {name}={suggested}"
-            if variable.dtype.kind == "c" and elements[suggested].dtype.kind != "c":
+            hint = f"choose a dtype with encoding={{{name!r}: {{'dtype': {suggested!r}}}}}"
+            hint = f"{hint} or --dtype {name}={suggested}"
+            if kind == "c" and elements[suggested].dtype.kind != "c":
                 hint = "split it into two variables with .real and .imag"
-        is_requested = dtype != variable.dtype.name and dtype not in np.sctypeDict
-        full_name = NICKNAMES.get(dtype, dtype.replace("fp", "float"))
-        similar = did_you_mean(full_name, elements) if is_requested else ""
-        hint = "use this name" if similar else hint
-        return ValueError(
-            f"{self.path}: {name!r} is {dtype}{similar}, but {self.format} supports only "
-            f"{', '.join(elements)}; {hint}, or write another format"
-        )
+        fault = f"is {dtype}, but {self.format} supports only {', '.join(elements)}"
+        if element is not None:
+            fault = f"is {variable.dtype}, and as {dtype} it would lose its imaginary part"
+        raise ValueError(f"{self.path}: {name!r} {fault}; {hint}, or write another format")
 
 
 def _suggest_dtype(dtype: np.dtype[Any], elements: Mapping[str, Element]) -> str:
@@ -336,8 +299,8 @@ def check_input(
     """Check a Dataset or DataArray that is written to any format."""
     dropped = _normalize_drop(drop)
     dataset = _to_dataset(data, path, dropped)
-    variables, coordinates = dict(dataset.variables), set(dataset.coords)
-    _check_names(path, (*variables, *dataset.dims))
+    _check_names(path, (*dataset.variables, *dataset.dims))
+    variables = {str(name): variable for name, variable in dataset.variables.items()}
     for name, index in dataset.xindexes.items():
         if isinstance(index, PandasMultiIndex):
             raise ValueError(  # noqa: TRY004  # the type of the Dataset is right
@@ -345,27 +308,27 @@ def check_input(
                 f"call reset_index({name!r}) first"
             )
     for name, variable in variables.items():
-        _check_variable(path, str(name), variable, is_coordinate=name in coordinates)
-    resolved = resolve_encoding(variables, coordinates, encoding or {})
-    plain = {
-        str(name): _merge_encoding(variable, resolved.get(name, {}))
+        _check_variable(path, name, variable, is_coordinate=name in dataset.coords)
+    resolved = resolve_encoding(variables, dataset.coords, encoding or {})
+    merged = {
+        name: _merge_encoding(variable, resolved.get(name, {}))
         for name, variable in variables.items()
     }
-    coords = {name: plain.pop(name) for name in list(plain) if name in coordinates}
+    coordinates = {name: merged.pop(name) for name in variables if name in dataset.coords}
     file_dims = {
-        str(name): get_file_dims(str(name), variable, dataset.encoding)
+        name: get_file_dims(name, variable, dataset.encoding)
         for name, variable in variables.items()
         if variable.ndim > 1
     }
     return CheckedInput(
-        path,
-        format,
-        plain,
-        coords,
-        dataset.attrs,
-        resolved,
-        dropped,
-        file_name,
+        path=path,
+        format=format,
+        variables=merged,
+        coordinates=coordinates,
+        attrs=dataset.attrs,
+        encoding=resolved,
+        drop=dropped,
+        file_name=file_name,
         file_dims=file_dims,
     )
 
@@ -402,23 +365,22 @@ def _cast(name: str, variable: Variable, dtype: np.dtype[Any], is_rounded: bool)
 
 
 def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) -> Dataset:
-    if isinstance(data, DataArray):
-        name = OpenOptions.name if data.name is None else data.name
-        if name not in data.coords:
-            return data.to_dataset(name=name)
-        # An index coordinate as a DataArray is its own coordinate.
-        if "coords" not in dropped and not data.coords[name].variable.identical(data.variable):
-            raise ValueError(
-                f"{path}: the array {name!r} has a coordinate of the same name with other values "
-                "or attributes, but names in a file are unique; call rename() with another "
-                "name, or pass drop=['coords'] or --drop coords to leave the coordinate out"
-            )
-        return data.drop_vars([name]).to_dataset(name=name)
-    if not isinstance(data, Dataset):
+    if isinstance(data, Dataset):
+        return data
+    if not isinstance(data, DataArray):
         raise TypeError(
             f"a {type(data).__name__} cannot be written; pass an xarray Dataset or DataArray"
         )
-    return data
+    name = OpenOptions.name if data.name is None else data.name
+    if name not in data.coords:
+        return data.to_dataset(name=name)
+    # An index coordinate as a DataArray is its own coordinate.
+    if "coords" in dropped or data.coords[name].variable.identical(data.variable):
+        return data.drop_vars([name]).to_dataset(name=name)
+    raise ValueError(
+        f"{path}: the array {name!r} has a coordinate of the same name with other values or "
+        "attributes; call rename() with another name, or pass drop=['coords'] or --drop coords"
+    )
 
 
 def _normalize_drop(drop: Any) -> frozenset[str]:

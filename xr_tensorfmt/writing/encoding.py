@@ -21,9 +21,6 @@ KEYS = cf.VALUE_KEYS | cf.RELATED | {"coordinates"}
 _READER_KEYS = frozenset({"original_shape", "preferred_chunks", "source", "tensorfmt"})
 """Keys that only readers set. Their other keys are not for this package, and are ignored."""
 
-NICKNAMES = {"fp8": "float8_e4m3fn", "float8": "float8_e4m3fn", "bf16": "bfloat16"}
-"""Names of dtypes that users of models write, and the names of the dtypes."""
-
 _WILDCARDS = frozenset("*?[")
 _CATEGORIES = {"f": "floating-point", "i": "integer", "u": "integer", "b": "bool", "c": "complex"}
 
@@ -32,8 +29,10 @@ def resolve_encoding(
     variables: Mapping[Any, Variable], coordinates: Collection[Any], encoding: Any
 ) -> dict[Any, Mapping[str, Any]]:
     """Return the encoding of every variable: by name, by the first pattern, or the dtype of all."""
+    form = "{name: {'dtype': ...}}, or {'dtype': ...} for all"
+    error = TypeError(f"encoding= must have the form {form}, not {encoding!r}")
     if not isinstance(encoding, Mapping):
-        raise _build_form_error(encoding)
+        raise error
     items = list(encoding.items())
     if not isinstance(encoding.get("dtype", {}), Mapping):
         items.remove(("dtype", encoding["dtype"]))
@@ -43,8 +42,8 @@ def resolve_encoding(
     by_pattern: dict[Any, Mapping[str, Any]] = {}
     for name, given in items:
         if not isinstance(given, Mapping):
-            raise _build_form_error(encoding)
-        requested = _drop_keys_of_readers(given, variables.get(name))
+            raise error
+        requested = _select_keys(name, given, variables.get(name))
         if name in variables:
             by_name[name] = requested
         elif isinstance(name, str) and _WILDCARDS & set(name):
@@ -55,61 +54,46 @@ def resolve_encoding(
                 f"encoding= names {name!r}{did_you_mean(name, variables)}, which is not one of "
                 f"the variables {shorten(', '.join(map(repr, variables)))}"
             )
-        _check_keys(name, requested)
     return by_pattern | by_name
 
 
-def _build_form_error(encoding: Any) -> TypeError:
-    form = "{name: {'dtype': ...}}, or {'dtype': ...} for all"
-    return TypeError(f"encoding= must have the form {form}, not {encoding!r}")
-
-
-def _drop_keys_of_readers(
-    requested: Mapping[str, Any], variable: Variable | None
+def _select_keys(
+    name: Any, requested: Mapping[str, Any], variable: Variable | None
 ) -> Mapping[str, Any]:
     """Return an encoding without the keys that only describe the file it was read from."""
     own = {} if variable is None else variable.encoding
     is_read = not _READER_KEYS.isdisjoint(requested)
-    return {
-        key: value
-        for key, value in requested.items()
-        if key in KEYS or key == "tensorfmt" or not (is_read or key in own)
-    }
-
-
-def _check_keys(name: Any, requested: Mapping[str, Any]) -> None:
-    unsupported = sorted(map(str, set(requested) - KEYS - {"tensorfmt"}))
-    if unsupported:
+    known = KEYS | {"tensorfmt"}
+    if unknown := {key for key in requested if key not in known and not is_read and key not in own}:
         raise ValueError(
-            f"encoding={{{name!r}: {requested!r}}} has {', '.join(map(repr, unsupported))}, "
+            f"encoding={{{name!r}: {requested!r}}} has {', '.join(sorted(map(repr, unknown)))}, "
             f"expected some of {', '.join(map(repr, sorted(KEYS)))}"
         )
+    return {key: value for key, value in requested.items() if key in known}
 
 
 def _match_pattern(
     pattern: str, requested: Mapping[str, Any], data: Mapping[Any, Variable]
 ) -> list[Any]:
     """Return the variables that a pattern applies to. Raise ValueError if it matches none."""
-    named = match_names(pattern, data)
     category = _get_dtype_category(requested.get("dtype"))
-    same_category = [
-        name for name in named if category in (None, _get_dtype_category(data[name].dtype))
-    ]
-    matching = same_category or (named if len(data) == 1 else [])
-    if not matching:
-        unmatched = f"{category} variable" if named else "variable"
+    named = match_names(pattern, data)
+    if len(data) > 1 and category is not None:  # a dtype applies to variables of its kind
+        named = [name for name in named if _get_dtype_category(data[name].dtype) == category]
+    if not named:
         actual = ", ".join(f"{name!r} ({variable.dtype})" for name, variable in data.items())
-        encoding = {pattern: dict(requested)}
+        kind = f"{category} variable" if match_names(pattern, data) else "variable"
         raise ValueError(
-            f"{encoding=} matches no {unmatched}; the variables are {shorten(actual) or 'none'}"
+            f"encoding={ {pattern: dict(requested)} } matches no {kind}; the variables are "
+            f"{shorten(actual) or 'none'}"
         )
-    return matching
+    return named
 
 
 def _get_dtype_category(dtype: Any) -> str | None:
     """Return the category of a dtype, or None if it is unknown."""
     name = format_dtype(dtype)
-    if name.startswith(("float", "bfloat", "fp")) or name in NICKNAMES:
+    if name.startswith(("float", "bfloat")):
         return _CATEGORIES["f"]
     try:
         return _CATEGORIES.get(np.dtype(name).kind, name)
@@ -174,20 +158,16 @@ class Conversion:
         """Raise ValueError if a value is not preserved. `dtype` is the dtype of the data."""
         if np.all(preserved):
             return
-        first = values[~preserved].flat[0]
-        hint = self._build_hint(dtype)
-        message = f"{self.name!r} contains {first!r}, which {self.element.name} cannot represent"
-        raise ValueError(f"{message}; {hint}")
-
-    def _build_hint(self, dtype: np.dtype[Any]) -> str:
-        """Return how to write values that the element cannot represent."""
-        may_round = self.element.dtype.kind in "fc" and dtype.kind not in "iu"
-        if self.exact and may_round:
+        first, keep = values[~preserved].flat[0], "choose another dtype"
+        if self.is_fixed:
+            keep = "rewrite the whole file"
+        hint = f"change the values, or {keep} to keep them"
+        if self.exact and self.element.dtype.kind in "fc" and dtype.kind not in "iu":
             encoding = {self.name: {"dtype": self.element.name}}
-            keep = "rewrite the whole file" if self.is_fixed else f"use '{dtype}' there"
-            return f"pass {encoding=} to round such values, or {keep} to keep them"
-        keep = "rewrite the whole file" if self.is_fixed else "choose another dtype"
-        return f"change the values, or {keep} to keep them"
+            hint = f"pass {encoding=} to round such values, or {keep} to keep them"
+        raise ValueError(
+            f"{self.name!r} contains {first!r}, which {self.element.name} cannot represent; {hint}"
+        )
 
 
 @cache
@@ -209,15 +189,10 @@ def _is_preserved(values: Array, converted: Array, exact: bool) -> Array:
         if values.dtype.kind in "iu" and converted.dtype.kind in "iu":
             same &= (values < 0) == (converted < 0)  # -1 and 255 are the same byte
         return np.asarray(same | ((converted != converted) & (values != values)))
-    if converted.dtype.kind == "f":
-        return _stays_finite(converted, values)
-    real = _stays_finite(converted.real, values.real)
-    return real & _stays_finite(converted.imag, values.imag)
-
-
-def _stays_finite(converted: Array, values: Array) -> Array:
-    """Return a mask of values that are still finite after conversion."""
-    return np.asarray(np.isfinite(converted) | ~np.isfinite(values))
+    finite = np.isfinite(converted.real) | ~np.isfinite(values.real)
+    if converted.dtype.kind == "c":
+        finite &= np.isfinite(converted.imag) | ~np.isfinite(values.imag)
+    return np.asarray(finite)
 
 
 def _is_in_range(values: Array, dtype: np.dtype[Any]) -> Any:

@@ -53,7 +53,7 @@ def plan(checked: CheckedInput) -> FilePlan:
     name, _ = checked.single_variable
     if name != OpenOptions.name:
         hint = f"rename it to {OpenOptions.name!r}"
-        checked.refuse_unless_dropped("name", f"the name {name!r}", hint)
+        checked.refuse_losses(("name", f"the name {name!r}", hint))
     tensor = arrange_tensor(checked)
     header, variable, conversion = tensor.header, tensor.variable, tensor.conversion
     layout: Dense | LabelledBlocks = Dense(header.lengths, header.element, header.stop)
@@ -185,7 +185,7 @@ def _check_dropped(
     elif dim in dims and not block_dims and BLOCK not in dims and coordinate.dtype.kind in "UTO":
         subject += f", which does not label the dimension {dim!r}"
         hint = f"call ds.rename_dims({dim}={BLOCK!r}) to make it a label of blocks"
-    checked.refuse_unless_dropped("coords", subject, hint)
+    checked.refuse_losses(("coords", subject, hint))
 
 
 def _find_file_names(
@@ -242,7 +242,7 @@ def _check_attrs(
             hint = f"delete it with {owner}.attrs.pop({attribute!r})"
             if attribute in RELATED:
                 hint += f" or {owner}.encoding.pop({attribute!r})"
-            checked.refuse_unless_dropped("attrs", f"the attribute {attribute!r} of {owner}", hint)
+            checked.refuse_losses(("attrs", f"the attribute {attribute!r} of {owner}", hint))
 
 
 def _rechunk_to_blocks(variable: Variable, layout: LabelledBlocks) -> Variable:
