@@ -124,11 +124,8 @@ def test_strings_are_stored_compactly() -> None:
     assert actual.dtype == "U2"
     np.testing.assert_array_equal(actual, wide)
     uneven = np.array(["a" * 1000, *"b" * 1000])
-    with pytest.raises(
-        TypeError, match="strings of very different lengths; convert it to dtype object"
-    ):
-        array_to_json(uneven, "it")
-    actual = array_from_json(array_to_json(uneven.astype(object), "it"))
+    actual = array_from_json(array_to_json(uneven, "it"))
+    assert actual.dtype == object
     np.testing.assert_array_equal(actual, uneven)
 
 
@@ -195,7 +192,6 @@ HOSTILE = [
     pack(shape=3), pack(shape="3"), pack(shape=[1] * 64 + [3]), pack(shape=[0, 2**80]),
     pack(shape=[2**62 + 3]), pack(shape=None), pack("AAA"), pack("\xff"), pack(3),
     {"dtype": "|u1", "shape": [3]}, {}, [], None, 3, "text",
-    {"dtype": "<U1000000", "shape": [2], "strings": ["", ""]},
     {"dtype": "<U2", "shape": [3], "strings": ["", ""]},
     {"dtype": "<U2", "shape": [2**61, 0], "strings": []},
     {"dtype": "<f8", "shape": [1], "strings": ["1"]},
@@ -300,7 +296,7 @@ def test_shared_dimension_is_renamed_everywhere() -> None:
 def test_mismatched_dims_of_user_raise() -> None:
     with pytest.raises(ValueError, match="pass 2 names"):
         apply({"b": ("lon",)}, **GOOD)
-    with pytest.raises(ValueError, match="in another order, expected"):
+    with pytest.raises(ValueError, match="the order of the names is another one"):
         apply({"b": ("y", "x")}, **GOOD)
     with pytest.raises(ValueError, match=r"does not fit: two variables have the same name"):
         apply(
@@ -556,7 +552,7 @@ def test_dims_of_user_rename_coordinates(tmp_path) -> None:
 
 def test_large_coordinates_are_not_embedded(tmp_path) -> None:
     large = xr.Dataset({"w": ("x", np.ones(3, "i1"))}, {"y": ("y", np.zeros((16 << 17) + 1))})
-    with pytest.raises(ValueError, match=r"cannot store the coordinate 'y' of 2097153 labels"):
+    with pytest.raises(ValueError, match=r"the coordinate 'y' of 2097153 labels is too"):
         write_file(large, tmp_path)
     to_file(large, tmp_path / "a.mag", drop=["coords"])
     assert "y" not in xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").coords

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from json import dumps
 from math import prod
@@ -51,16 +52,9 @@ class EmbeddedVariable:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Parse the result of `to_dict`. Invalid data raise one of `_ERRORS`."""
+        """Parse a JSON object. Invalid data raise one of `_ERRORS`."""
         _to_strings([data.get("name", "")])
-        members = dict(data)
-        if "dims" in data:
-            members["dims"] = _to_strings(data["dims"])
-        return cls(**members)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        return cls(**{**data, "dims": _to_strings(data["dims"]) if "dims" in data else None})
 
 
 @dataclass(frozen=True)
@@ -80,9 +74,9 @@ class EmbeddedMetadata:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Parse the result of `to_dict`. Invalid data raise one of `_ERRORS`."""
-        if data["version"] != VERSION:
-            raise ValueError(f"version {data['version']!r}, expected {VERSION}")
-        members = {name: value for name, value in data.items() if name != "version"}
+        members = dict(data)
+        if (version := members.pop("version")) != VERSION:
+            raise ValueError(f"version {version!r}, expected {VERSION}")
         for name in {"tensors", "coordinates"} & set(data):
             variables = data[name].items()
             members[name] = {key: EmbeddedVariable.from_dict(value) for key, value in variables}
@@ -93,7 +87,12 @@ class EmbeddedMetadata:
         """Return the JSON object without empty members."""
         members = {"version": VERSION, **vars(self)}
         for name in ("tensors", "coordinates"):
-            members[name] = {key: variable.to_dict() for key, variable in members[name].items()}
+            members[name] = {
+                key: {
+                    member: value for member, value in vars(variable).items() if value is not None
+                }
+                for key, variable in members[name].items()
+            }
         return {name: value for name, value in members.items() if value}
 
 
@@ -148,17 +147,14 @@ def _apply(container: Container, embedded: EmbeddedMetadata, options: OpenOption
     if any(tensor.dims == (tensor.name,) for tensor in tensors):
         raise ValueError("a variable has the name of its dimension and is not a coordinate")
     _check_names([*tensors, *coordinates])
-    lengths: dict[str, int] = {}
+    lengths: set[tuple[str, int]] = set()
     for tensor in [*tensors, *coordinates]:
-        for dim, length in zip(tensor.dims, tensor.layout.shape, strict=True):
-            if lengths.setdefault(dim, length) != length:
-                raise ValueError(f"dim {dim!r} has lengths {lengths[dim]} and {length}")
-    return replace(
-        container,
-        tensors=tuple(tensors),
-        coordinates=(*container.coordinates, *coordinates),
-        attrs=_apply_to_attrs(container.attrs, embedded),
-    )
+        lengths |= {*zip(tensor.dims, tensor.layout.shape, strict=True)}
+    if len(lengths) > len(dict(lengths)):
+        raise ValueError("a dim has several lengths")
+    coordinates = [*container.coordinates, *coordinates]
+    attrs = _apply_to_attrs(container.attrs, embedded)
+    return replace(container, tensors=tuple(tensors), coordinates=tuple(coordinates), attrs=attrs)
 
 
 def _apply_to_attrs(stored: Mapping[str, Any], embedded: EmbeddedMetadata) -> Mapping[str, Any]:
@@ -187,27 +183,24 @@ def _apply_to_tensor(tensor: Tensor, variable: EmbeddedVariable, options: OpenOp
 def _rename_dims(container: Container, requested: Names) -> Container:
     """Rename dimensions in all variables if the user renames them for one variable."""
     names: dict[str, str] = {}
-    dims_by_variable = {}
+    own_dims = {}
     for tensor in container.tensors:
         if find_names(requested, tensor.name, len(tensor.dims)) is not None:
-            dims = name_dims(requested, tensor.name, tensor.dims)
-            dims_by_variable[tensor.name] = dims
-            names |= dict(zip(tensor.dims, dims, strict=True))
+            own_dims[tensor.name] = name_dims(requested, tensor.name, tensor.dims)
+            names |= dict(zip(tensor.dims, own_dims[tensor.name], strict=True))
 
     def rename(tensor: Tensor, name: str) -> Tensor:
         dims = tuple(names.get(dim, dim) for dim in tensor.dims)
-        return tensor._replace(name=name, dims=dims_by_variable.get(name, dims))
+        return tensor._replace(name=name, dims=own_dims.get(name, dims))
 
-    tensors = tuple(rename(tensor, tensor.name) for tensor in container.tensors)
+    tensors = [rename(tensor, tensor.name) for tensor in container.tensors]
     # An index coordinate has the name of its dimension.
-    coordinates = tuple(
-        rename(tensor, names.get(tensor.name, tensor.name)) for tensor in container.coordinates
-    )
+    coordinates = [rename(item, names.get(item.name, item.name)) for item in container.coordinates]
     try:
         _check_names([*tensors, *coordinates])  # lengths may differ between the groups of a tree
     except ValueError as error:
         raise ValueError(f"dims={shorten(requested)} does not fit: {error}") from None
-    return replace(container, tensors=tensors, coordinates=coordinates)
+    return replace(container, tensors=tuple(tensors), coordinates=tuple(coordinates))
 
 
 def _check_names(tensors: Sequence[Tensor]) -> None:
@@ -226,10 +219,8 @@ def encode_attrs(checked: CheckedInput, attrs: Mapping[Any, Any], owner: str) ->
     """Encode attributes. Raise ValueError if one is unsupported and not dropped."""
     encodable: dict[str, Any] = {}
     for name, value in attrs.items():
-        try:
+        with _drop_unsupported(checked, "attrs"):
             encodable |= to_json({name: value}, f"the attribute {name!r} of {owner}")
-        except TypeError as error:
-            _raise_unless_dropped(checked, "attrs", error)
     return encodable
 
 
@@ -246,25 +237,25 @@ def embed_coordinates(
     embedded = {}
     for name, variable in coordinates.items():
         subject = f"the coordinate {name!r}"
-        if variable.size * max(1, variable.dtype.itemsize) > MAX_EMBEDDED_BYTES:
-            large = f"{subject} of {variable.size} labels, too many for a header"
-            checked.refuse_losses(("coords", large, f"call drop_vars({name!r})"))
-            continue
-        try:
+        with _drop_unsupported(checked, "coords"):
+            if variable.size * max(1, variable.dtype.itemsize) > MAX_EMBEDDED_BYTES:
+                large = f"{subject} of {variable.size} labels is too large for a header"
+                raise TypeError(f"{large}; call drop_vars({name!r})")
             values = array_to_json(checked.compute_values(name, variable, subject), subject)
-        except TypeError as error:
-            _raise_unless_dropped(checked, "coords", error)
-            continue
-        embedded[name] = replace(embed_variable(checked, name, variable), values=values)
+            embedded[name] = replace(embed_variable(checked, name, variable), values=values)
     return embedded
 
 
-def _raise_unless_dropped(checked: CheckedInput, part: DroppablePart, error: TypeError) -> None:
-    """Raise an error about a part that cannot be embedded, unless it may be dropped."""
-    if part not in checked.drop:
-        raise ValueError(
-            f"{checked.path}: {error}, or pass drop=[{part!r}] or --drop {part} to leave it out"
-        ) from None
+@contextmanager
+def _drop_unsupported(checked: CheckedInput, part: DroppablePart) -> Iterator[None]:
+    """Ignore a TypeError about a part that may be dropped. Raise ValueError otherwise."""
+    try:
+        yield
+    except TypeError as error:
+        if part not in checked.drop:
+            raise ValueError(
+                f"{checked.path}: {error}, or pass drop=[{part!r}] or --drop {part} to leave it out"
+            ) from None
 
 
 def embed_tensor(checked: CheckedInput) -> bytes:
@@ -303,8 +294,7 @@ MAX_LEVELS = 32
 
 _DTYPE_KINDS = "biufcmMS"
 _DTYPE_NAME = re.compile(r"[<>|]([biufcSU]\d{1,8}|[mM]8(\[\w{1,8}\])?)|\|O|T")
-# Every string of a numpy array takes the memory of the longest one, so short JSON could require a
-# huge array.
+# Short JSON must not require a huge array.
 _MAX_BYTES_PER_CHARACTER = 32
 
 
@@ -353,40 +343,18 @@ def strip_dtypes(value: Any) -> Any:
 
 def array_to_json(array: Array, subject: str) -> dict[str, Any]:
     """Encode an array: strings as a list, other values in base64."""
-    if np.ma.isMaskedArray(array):
-        raise TypeError(
-            f"{subject} has masked values, which JSON does not support; fill them first"
-        )
     data = {"dtype": array.dtype.str, "shape": list(array.shape)}
-    if array.dtype.kind in "OUT":
-        items: list[Any] = array.ravel().tolist()
-        if all(isinstance(item, str) for item in items):
-            strings = [_check_string(item, subject) for item in items]
-            dtype = _choose_string_dtype(array.dtype, strings, subject)
-            return data | {"dtype": dtype, "strings": strings}
-    if array.dtype.kind not in _DTYPE_KINDS:
+    items: list[Any] = array.ravel().tolist() if array.dtype.kind in "OUT" else [None]
+    if all(isinstance(item, str) for item in items):
+        # A StringDType may have options, such as na_object.
+        name = "T" if array.dtype.kind == "T" else array.dtype.str
+        return data | {"dtype": name, "strings": [_check_string(item, subject) for item in items]}
+    if array.dtype.kind not in _DTYPE_KINDS or np.ma.isMaskedArray(array):
+        kind = "masked values" if np.ma.isMaskedArray(array) else f"dtype {array.dtype}"
         raise TypeError(
-            f"{subject} has dtype {array.dtype}, which JSON does not support; "
-            "convert it to numbers or strings"
+            f"{subject} has {kind}, which JSON does not support; convert it to numbers or strings"
         )
     return data | {"base64": b64encode(array.tobytes()).decode()}
-
-
-def _choose_string_dtype(dtype: np.dtype[Any], strings: Sequence[str], subject: str) -> str:
-    if dtype.kind == "T":  # with any options, such as na_object
-        return "T"
-    for candidate in (dtype, np.array(strings, dtype=np.str_).dtype):
-        if dtype.kind == "O" or _is_compact(candidate, strings):
-            return candidate.str
-    raise TypeError(
-        f"{subject} is an array of strings of very different lengths; convert it to dtype object"
-    )
-
-
-def _is_compact(dtype: np.dtype[Any], strings: Sequence[str]) -> bool:
-    """Return whether the memory of an array is in proportion to its strings."""
-    characters = 64 + sum(map(len, strings)) + len(strings)
-    return dtype.itemsize * len(strings) <= _MAX_BYTES_PER_CHARACTER * characters
 
 
 def array_from_json(data: Mapping[str, Any]) -> Array:
@@ -408,10 +376,14 @@ def _parse_strings(strings: Sequence[str], dtype: np.dtype[Any]) -> Array:
     is_valid = isinstance(strings, list) and all(isinstance(string, str) for string in strings)
     if dtype.kind not in "OUT" or not is_valid:
         raise TypeError(f"an array of dtype {dtype} needs a list of strings")
-    if dtype.kind == "U" and not _is_compact(dtype, strings):
-        raise ValueError(f"strings of dtype {dtype} would take too much memory")
-    native = dtype.newbyteorder("=") if dtype.kind == "U" else dtype
-    array: Array = np.empty(len(strings), dtype=native)
+    if dtype.kind == "U":
+        # Every string of the dtype takes the memory of the longest one.
+        longest = max(map(len, strings), default=0)
+        limit = _MAX_BYTES_PER_CHARACTER * (64 + sum(map(len, strings)) + len(strings))
+        widths = (max(dtype.itemsize // 4, longest), longest)
+        fitting = [f"U{width}" for width in widths if 4 * width * len(strings) <= limit]
+        dtype = np.dtype(fitting[0] if fitting else object)
+    array: Array = np.empty(len(strings), dtype=dtype)
     array[:] = strings
     return array
 

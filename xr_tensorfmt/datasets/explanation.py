@@ -76,18 +76,6 @@ class ChunkRead:
             )
         return counts
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as values that JSON supports."""
-        return {
-            "variable": self.variable,
-            "chunk": list(self.chunk),
-            "shape": list(self.shape),
-            "needed_bytes": self.needed_bytes,
-            "fetched_bytes": self.fetched_bytes,
-            "ranges": list(map(list, self.ranges)),
-            "request_ranges": list(map(list, self.request_ranges)),
-        }
-
     def describe(self) -> dict[str, str]:
         """Return the cells of a table."""
         bounds: dict[str, list[int]] = {}
@@ -140,12 +128,6 @@ class Explanation:
     def amplification(self) -> float:
         """Ratio of fetched to needed bytes."""
         return self.fetched_bytes / self.needed_bytes if self.needed_bytes else 1.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return totals, and the fields of every read, as values that JSON supports."""
-        totals = ("requests", "needed_bytes", "fetched_bytes", "amplification")
-        reads = [read.to_dict() for read in self.reads]
-        return {**{name: getattr(self, name) for name in totals}, "reads": reads}
 
     def __repr__(self) -> str:
         """Return the totals, and the properties of a read or a table of up to 20 reads."""
