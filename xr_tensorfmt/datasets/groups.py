@@ -12,7 +12,7 @@ Paths escape ``%`` as ``%25``. Four other cases:
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
@@ -49,12 +49,10 @@ def select_group(container: Container, group: str | None, separator: str) -> Con
         for tensor in container.tensors
         if tensor.name.startswith(prefix)
     )
-    omitted = [error for name, error in container.omitted.items() if name.startswith(prefix)]
-    if not tensors and omitted:
-        raise omitted[0]
-    if not tensors:
-        raise _build_missing_group_error(container, group, separator)
     prefixes = _list_prefixes(container, separator)
+    if not tensors:
+        omitted = [error for name, error in container.omitted.items() if name.startswith(prefix)]
+        raise omitted[0] if omitted else _build_missing_group_error(group, prefixes, separator)
     own_coordinates, inherited = [], []
     for coordinate in container.coordinates:
         owner = _find_owner(coordinate, prefixes, separator)
@@ -66,16 +64,14 @@ def select_group(container: Container, group: str | None, separator: str) -> Con
 
 
 def _build_missing_group_error(
-    container: Container, group: str | None, separator: str
+    group: str | None, prefixes: Iterable[str], separator: str
 ) -> ValueError:
     prefix = get_prefix(group, separator)
-    _, *groups = sorted(_list_prefixes(container, separator), key=len)
-    names = [name.removesuffix(separator) for name in groups]
-    suggestion = did_you_mean(prefix.removesuffix(separator), names)
+    names = [name.removesuffix(separator) for name in sorted(prefixes, key=len) if name]
     listed = f"the groups are {', '.join(map(repr, names))}" if names else "it has no groups"
     return ValueError(
-        f"group={shorten(repr(group))}{suggestion} is not in the file: no name begins with "
-        f"{shorten(repr(prefix))}; {shorten(listed)}"
+        f"group={shorten(repr(group))}{did_you_mean(prefix.removesuffix(separator), names)} is not "
+        f"in the file: no name begins with {shorten(repr(prefix))}; {shorten(listed)}"
     )
 
 
@@ -214,20 +210,15 @@ def _build_node(
     prefix: str,
 ) -> Container:
     """Build a group with its coordinates, and the inherited ones that fit its dimensions."""
-    dims = {name for tensor in tensors for name in tensor.dims}
-    clash = next((tensor.name for tensor in tensors if tensor.name in dims), None)
-    if clash is not None:
+    dims = {dim for tensor in tensors for dim in tensor.dims}
+    names = {tensor.name for tensor in tensors}
+    for clash in names & dims:
         group = f"the group with the prefix {prefix!r}" if prefix else "the root group"
         raise ValueError(
             f"{clash!r} would be both a variable and a dimension of {group}; "
             "open the file without groups, or choose another separator= or other names in dims="
         )
-    names = {tensor.name for tensor in tensors}
-    fitting = (
-        coordinate
-        for coordinate in inherited
-        if dims.issuperset(coordinate.dims) and coordinate.name not in names
-    )
+    fitting = [item for item in inherited if dims.issuperset(item.dims) and item.name not in names]
     coordinates = (*own_coordinates, *fitting)
     if not prefix:
         return replace(container, tensors=tensors, coordinates=coordinates)
@@ -332,8 +323,7 @@ def _check(path: str, tree: DataTree, members: list[TreeMember], separator: str)
         dims = tuple(map(str, member.variable.dims))
         tensor = Tensor(member.key, dims, _NO_VALUES, {"key": member.key})
         tensors[member.is_coordinate].append(tensor)
-    container = Container(tuple(tensors[False]), tuple(tensors[True]))
-    nodes = split_groups(container, separator)
+    nodes = split_groups(Container(tuple(tensors[False]), tuple(tensors[True])), separator)
     opened = {
         tensor.attrs["key"]: (group, tensor.name, tensor.dims)
         for group, node in nodes.items()
@@ -347,9 +337,8 @@ def _check(path: str, tree: DataTree, members: list[TreeMember], separator: str)
                 f"open as '{group.rstrip('/')}/{name}' with dims {dims}, because its key is "
                 f"{member.key!r}; rename it, or choose another separator="
             )
-    groups = ["/", *(f"/{key}" for key, node in tree.subtree_with_keys if node is not tree)]
-    empty = next((group for group in groups if group not in nodes), None)
-    if empty is not None:
-        raise ValueError(
-            f"{path}: the group {empty!r} is empty, which no format supports; remove it"
-        )
+    for key, node in tree.subtree_with_keys:
+        if node is not tree and f"/{key}" not in nodes:
+            raise ValueError(
+                f"{path}: the group '/{key}' is empty, which no format supports; remove it"
+            )

@@ -52,7 +52,8 @@ def _check_variable(path: str, name: str, variable: Variable, *, is_coordinate: 
     if len(set(dims)) != len(dims):
         fault = f"has two dimensions of the same name in {dims}; rename one"
     elif len(dims) > MAX_DIMENSIONS:
-        fault = f"has {len(dims)} dimensions, expected at most {MAX_DIMENSIONS}; stack some of them"
+        most = f"at most {MAX_DIMENSIONS} can be read from files"
+        fault = f"has {len(dims)} dimensions, but {most}; stack some of them"
     elif any(length != length for length in shape):  # NaN
         fault = "has chunks of unknown size; call compute_chunk_sizes() on its array first"
     elif not is_addressable(shape, MAX_ITEM_BYTES):

@@ -43,17 +43,17 @@ def resolve_encoding(
     for name, given in items:
         if not isinstance(given, Mapping):
             raise error
-        requested = _select_keys(name, given, variables.get(name))
-        if name in variables:
-            by_name[name] = requested
-        elif isinstance(name, str) and _WILDCARDS & set(name):
-            for variable in _match_pattern(name, requested, data):
-                by_pattern.setdefault(variable, requested)
-        else:
+        if name not in variables and not _WILDCARDS & set(str(name)):
             raise ValueError(
                 f"encoding= names {name!r}{did_you_mean(name, variables)}, which is not one of "
                 f"the variables {shorten(', '.join(map(repr, variables)))}"
             )
+        requested = _select_keys(name, given, variables.get(name))
+        if name in variables:
+            by_name[name] = requested
+        else:
+            for variable in _match_pattern(name, requested, data):
+                by_pattern.setdefault(variable, requested)
     return by_pattern | by_name
 
 
