@@ -281,20 +281,22 @@ def _choose_fill_value(settings: Mapping[str, Any], dtype: np.dtype[Any] | None)
 def _prepare_encoding(variable: Variable, settings: Mapping[str, Any]) -> Variable:
     """Return a copy for xarray, which converts only times to the dtype in the encoding.
 
-    xarray sees no attribute except ``bounds``, so that no attribute of the user changes values.
+    xarray sees no attribute except ``bounds``, and ``units`` of integers, which may be times.
     """
     dtype, kind = find_dtype(variable.encoding), variable.dtype.kind
     encoding = {key: settings[key] for key in ("units", "calendar", *_SCALES) if key in settings}
     if kind in _TIMES and dtype is not None:
         # xarray does not notice that a short integer overflows.
         encoding["dtype"] = np.dtype(np.int64) if dtype.kind in "iu" else dtype
-    # xarray adds NaN without this key.
-    encoding["_FillValue"] = None if kind in "iu" else _choose_fill_value(settings, dtype)
+    fill_value = _choose_fill_value(settings, dtype)
+    if kind in "iu" and fill_value is not None and not _is_storable(fill_value, variable.dtype):
+        fill_value = None  # only integers that are times have missing values
+    encoding["_FillValue"] = fill_value  # xarray adds NaN without this key
     copied = _load_small(variable).copy(deep=False)
     if (kind in "iu" or copied.dtype == np.float16) and any(key in encoding for key in _SCALES):
         copied = copied.astype(np.float64)
-    bounds = variable.attrs.get("bounds")
-    copied.attrs = {"bounds": bounds} if isinstance(bounds, str) else {}
+    names = ("bounds", "units") if kind in "iu" else ("bounds",)
+    copied.attrs = {k: v for k in names if isinstance(v := variable.attrs.get(k), str)}
     copied.encoding = encoding
     return copied
 
@@ -347,7 +349,8 @@ def _finish(
         encoded = cast(name, encoded, dtype, is_scaled)
     attrs = {key: value for key, value in encoded.attrs.items() if key != "_FillValue"}
     attrs |= {key: settings[key] for key in _FILL_VALUES if key in settings}
-    if clash := (attrs.keys() & original.attrs.keys()) - {"bounds"}:
+    clash = {key for key in attrs if attrs[key] is not original.attrs.get(key, attrs[key])}
+    if clash:
         raise ValueError(
             f"{name!r} has the attribute {min(clash)!r}, which its encoding defines, too; "
             "remove one of them"

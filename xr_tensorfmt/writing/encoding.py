@@ -158,15 +158,14 @@ class Conversion:
         """Raise ValueError if a value is not preserved. `dtype` is the dtype of the data."""
         if np.all(preserved):
             return
-        first, keep = values[~preserved].flat[0], "choose another dtype"
-        if self.is_fixed:
-            keep = "rewrite the whole file"
-        hint = f"change the values, or {keep} to keep them"
+        way, keep = "change the values", "choose another dtype"
         if self.exact and self.element.dtype.kind in "fc" and dtype.kind not in "iu":
             encoding = {self.name: {"dtype": self.element.name}}
-            hint = f"pass {encoding=} to round such values, or {keep} to keep them"
+            way, keep = f"pass {encoding=} to round such values", f"use '{dtype}' there"
+        keep = "rewrite the whole file" if self.is_fixed else keep
         raise ValueError(
-            f"{self.name!r} contains {first!r}, which {self.element.name} cannot represent; {hint}"
+            f"{self.name!r} contains {values[~preserved].flat[0]!r}, which {self.element.name} "
+            f"cannot represent; {way}, or {keep} to keep them"
         )
 
 
