@@ -45,6 +45,7 @@ def _select_points(variable: xr.Variable) -> xr.Variable:
 KEYS: dict[str, Callable[[xr.Variable], xr.Variable]] = {
     "all": lambda v: v,
     "half": lambda v: v[: v.shape[0] // 2],
+    "most": lambda v: v[5:-5],
     "column": lambda v: v[..., 3],
     "columns": lambda v: v[..., 3:7],
     "bits": lambda v: v[..., 7 : v.shape[-1] // 2],
@@ -68,9 +69,7 @@ def open_variables(name: str, file: Any, **options: Any) -> list[xr.Variable]:
     return [variable for variable in variables if min(variable.shape) > 30 and variable.ndim > 1]
 
 
-CHUNK_KEYS = ["all", "half", "column", "rows"]
-DASK_KEEPS = 2
-"""dask slices chunks after they are read, and copies only slices of less than their half."""
+CHUNK_KEYS = ["all", "half", "most", "column", "rows"]
 
 
 def count_kept_bytes(values: Any) -> int:
@@ -109,7 +108,7 @@ def test_values_keep_only_their_own_memory(name: str, io: str, tmp_path: Path) -
                 chunks = [x for x in find_values(persisted) if isinstance(x, np.ndarray)]
                 kept = sum(map(count_kept_bytes, chunks))
                 assert sum(chunk.nbytes for chunk in chunks) == persisted.nbytes
-                assert kept <= DASK_KEEPS * persisted.nbytes, key_name
+                assert kept <= 1.1 * persisted.nbytes, key_name
 
 
 @contextmanager
