@@ -20,7 +20,6 @@ from tests.paths import ROOT
 from xr_tensorfmt import TensorFormatBackend, cc4s, contract, pycauset, testing, tutorial, vespa
 from xr_tensorfmt.backend import TensorFormatAccessor
 from xr_tensorfmt.core.extents import Extents
-from xr_tensorfmt.core.reading import normalize_entry
 from xr_tensorfmt.core.selection import Selection
 
 PUBLIC = {
@@ -94,7 +93,7 @@ def test_examples_of_methods_run(tmp_path: Path, monkeypatch: Any) -> None:
             assert "SKIP" not in str(method.__doc__), name
 
 
-@pytest.mark.parametrize("class_", [Extents, normalize_entry, Selection])
+@pytest.mark.parametrize("class_", [Extents, Selection])
 def test_examples_of_core_run(class_: Any) -> None:
     run_examples(class_, vars(sys.modules[class_.__module__]))
 

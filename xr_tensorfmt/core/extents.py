@@ -168,20 +168,9 @@ def _divide(
 
 def gather_uniform(window: Bytes, starts: Integers, length: int) -> Bytes:
     """Copy ranges of one length into contiguous memory."""
-    return _pieces(window, length)[starts].view(np.uint8)
-
-
-def scatter_uniform(window: Bytes, starts: Integers, pieces: Bytes, length: int) -> None:
-    """Copy contiguous memory to ranges of one length: the inverse of `gather_uniform`."""
-    if starts.size:
-        _pieces(window, length)[starts] = pieces.view(np.dtype((np.void, length)))
-
-
-def _pieces(window: Bytes, length: int) -> NDArray[Any]:
-    """View a window as overlapping items of `length` bytes, one per byte."""
-    return np.ndarray(
-        (window.size - length + 1,), dtype=np.dtype((np.void, length)), buffer=window, strides=(1,)
-    )
+    count, dtype = window.size - length + 1, np.dtype((np.void, length))
+    overlapping: NDArray[Any] = np.ndarray((count,), dtype, buffer=window, strides=(1,))
+    return overlapping[starts].view(np.uint8)
 
 
 def format_size(count: int) -> str:

@@ -53,7 +53,7 @@ def name_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tupl
     elif len(set(names)) != len(names):
         fault = "pass different names"
     elif tuple(names) != default and set(names) == set(default):
-        fault = "the order of the names is another one; omit it and transpose"
+        fault = "the names are in another order; omit it and transpose"
     elif variable in names:
         fault = f"{variable!r} would be an index; choose another name with name= or dims="
     if fault:

@@ -17,8 +17,6 @@ from xr_tensorfmt.errors import TensorFormatError, shorten
 
 Value = TypeVar("Value")
 
-# A field more than this many bytes after the cached head is fetched alone.
-_NEAR = 64 << 10
 _INCOMPLETE = "the file is incomplete; fetch it again"
 
 CORRUPT = "the file is corrupt, or a newer version wrote it; fetch it again"
@@ -32,14 +30,12 @@ MAX_READ_AHEAD = 1 << 20
 
 
 class HeaderReader:
-    """Reads header fields of a file and caches the first bytes, or begins with a known `head`."""
+    """Reads header fields of a file. It keeps a known `head`, and the bytes that it read last."""
 
     def __init__(self, source: Source, head: bytes = b"") -> None:
         self.source = source
-        self._head = bytearray(head)
-        # The bytes that were last fetched from a large offset.
-        self._far = b""
-        self._far_start = 0
+        self._head = head
+        self._start, self._last = 0, b""
 
     def read_field(self, offset: int, length: int, field: str) -> bytes:
         """Return exactly `length` bytes, or raise TensorFormatError if the file ends before."""
@@ -47,32 +43,21 @@ class HeaderReader:
         if stop > self.source.size:
             actual = f"truncated by the end of the file at byte {self.source.size}"
             raise self.error(field, actual, f"{length} bytes", _INCOMPLETE, offset)
-        if not length:
-            return b""
+        for start, kept in ((0, self._head), (self._start, self._last)):
+            if not length or start <= offset < stop <= start + len(kept):
+                return kept[offset - start : stop - start]
         ahead = self.source.read_ahead
-        if offset > len(self._head) + min(ahead, _NEAR):
-            return self._read_far(offset, stop)
-        if stop > len(self._head):
+        if self._start < offset <= self._start + len(self._last):
             # Double the size each time: a long header needs few requests.
-            ahead = min(max(len(self._head), ahead), MAX_READ_AHEAD)
-            end = min(self.source.size, max(stop, len(self._head) + ahead))
-            self._head += self.source.read_bytes(len(self._head), end)
-        return bytes(self._head[offset:stop])
-
-    def _read_far(self, offset: int, stop: int) -> bytes:
-        """Return the bytes of a field at a large offset, and read ahead."""
-        far_stop = self._far_start + len(self._far)
-        if not self._far_start <= offset <= stop <= far_stop:
-            ahead = min(self.source.size, offset + self.source.read_ahead)
-            self._far = self.source.read_bytes(offset, max(stop, ahead))
-            self._far_start = offset
-        return self._far[offset - self._far_start : stop - self._far_start]
+            ahead = min(max(2 * len(self._last), ahead), MAX_READ_AHEAD)
+        end = min(self.source.size, max(stop, offset + ahead))
+        self._start, self._last = offset, self.source.read_bytes(offset, end)
+        return self._last[:length]
 
     def read_bytes(self, start: int, stop: int) -> bytes:
         """Return a range of the file, from the cache if possible. Threads may call it at once."""
-        if stop <= len(self._head):
-            return bytes(self._head[start:stop])
-        return self.source.read_bytes(start, stop)
+        in_head = stop <= len(self._head)
+        return self._head[start:stop] if in_head else self.source.read_bytes(start, stop)
 
     @property
     def head(self) -> bytes:

@@ -70,7 +70,7 @@ class Layout:
     def plan(self, source: Source, selection: Selection) -> Plan:
         """Plan the read of a selection, in batches if that needs less memory."""
         if not selection.size:
-            return _plan_empty(source, selection, self.dtype)
+            return Plan(source, Extents.empty(), lambda *_: np.empty(selection.shape, self.dtype))
         positions = None
         if selection.is_pointwise:
             selection, positions = selection.sort()
@@ -144,11 +144,6 @@ class Layout:
         return (1,) * len(self.shape)
 
 
-def _plan_empty(source: Source, selection: Selection, dtype: np.dtype[Any]) -> Plan:
-    empty = np.empty(selection.shape, dtype=dtype)
-    return Plan(source, Extents.empty(), lambda *_: empty)
-
-
 @dataclass(frozen=True)
 class Dense(Layout):
     """A contiguous row-major array of a `shape` (slowest axis first) at a byte offset."""
@@ -180,8 +175,6 @@ class Dense(Layout):
 
     def locate(self, selection: Selection) -> Extents:
         """Return one range per run of consecutive elements."""
-        if selection.size == prod(self.shape):
-            return Extents.single(self.offset, self.stop)
         return selection.runs(self._item, self.offset)
 
     def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
@@ -232,12 +225,7 @@ class Dense(Layout):
         return contiguous_chunk(self.shape, item, target * item // max(item, self.dtype.itemsize))
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
-        """Yield native values as they are, and convert others in batches."""
-        if not selection.size:
-            return
-        if self.element.is_native and values.flags.c_contiguous:
-            yield self.locate(selection), view_as_bytes(values)
-            return
+        """Convert the values in batches. Native values are not copied."""
         for batch, index in selection.iterate_parts(BATCH_BYTES // self._item):
             yield self.locate(batch), view_as_bytes(self.element.encode(values[index]))
 
@@ -354,8 +342,6 @@ class Gathered(Layout):
 
     def plan(self, source: Source, selection: Selection) -> Plan:
         """Plan the parts one by one."""
-        if not selection.size:
-            return _plan_empty(source, selection, self.dtype)
         return Plan(
             source,
             Extents.empty(),
@@ -439,9 +425,9 @@ class WholeLayout(Layout):
     def parse(self, source: Source, pieces: Iterable[Bytes]) -> Any:
         """Return the content of the bytes."""
 
-    @abstractmethod
     def pick(self, source: Source, content: Any, selection: Selection) -> Array:
         """Return the values of a selection, in memory of their own."""
+        return pick_values(content, selection)
 
     def check(self, source: Source) -> None:
         """Raise TensorFormatError if a value cannot be read. Keep no values."""
@@ -457,7 +443,7 @@ class WholeLayout(Layout):
     def plan(self, source: Source, selection: Selection) -> Plan:
         """Plan to read all bytes in pieces, unless an earlier read has kept the content."""
         if not selection.size:
-            return _plan_empty(source, selection, self.dtype)
+            return super().plan(source, selection)
 
         def decode(*_: object) -> Array:
             content = self.kept.get(lambda: self.parse(source, self.read_pieces(source)))

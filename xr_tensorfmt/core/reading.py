@@ -166,13 +166,7 @@ def plan_key(
 
 
 def normalize_entry(entry: Any, length: int) -> tuple[Indices, PostIndexer]:
-    """Return the ascending indices to read for an entry of a key, and the key that is left.
-
-    >>> normalize_entry(slice(None, None, -1), 4)
-    (range(0, 4), slice(None, None, -1))
-    >>> normalize_entry(np.array([5, 1, 1]), 6)
-    (range(1, 6, 4), array([1, 0, 0]))
-    """
+    """Return the ascending indices to read for an entry of a key, and the key that is left."""
     if isinstance(entry, slice):
         indices = range(*entry.indices(length))
         return (indices, _KEEP) if indices.step > 0 else (indices[::-1], _REVERSE)

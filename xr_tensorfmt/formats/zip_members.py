@@ -18,7 +18,7 @@ from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.file_format import End
 from xr_tensorfmt.core.header import CORRUPT, HeaderReader
-from xr_tensorfmt.core.layout import Dense, WholeLayout, pick_values
+from xr_tensorfmt.core.layout import Dense, WholeLayout
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
@@ -157,10 +157,6 @@ class Deflated(WholeLayout):
         )
         stored = content[self.array.offset : self.array.stop]
         return self.array.decode(stored, Selection.everything(self.shape))
-
-    def pick(self, source: Source, content: Array, selection: Selection) -> Array:
-        """Copy the selected values."""
-        return pick_values(content, selection)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the whole shape: each process would inflate all for each chunk."""

@@ -18,7 +18,6 @@ from xr_tensorfmt.core.layout import (
     Gathered,
     Layout,
     WholeLayout,
-    pick_values,
     put_at,
 )
 from xr_tensorfmt.core.locks import CachedValue
@@ -51,10 +50,6 @@ class Text(WholeLayout):
     def locate(self, selection: Selection) -> Extents:
         """Return the whole text, because lines have any width."""
         return Extents.single(0, self.size) if self.size else Extents.empty()
-
-    def pick(self, source: Source, content: Array, selection: Selection) -> Array:
-        """Select from the values of the whole text."""
-        return pick_values(content, selection)
 
     def parse(self, source: Source, pieces: Iterable[Bytes]) -> Array:
         """Parse the text."""

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from xarray import Variable
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, Bytes, Extents, Integers, scatter_uniform
+from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, Bytes, Extents, Integers
 from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.layout import (
@@ -293,7 +294,8 @@ class LabelledBlocks(Blocks):
             shifts = starts - start - (np.cumsum(sizes) - sizes)
             joined[np.arange(labels.size) + np.repeat(shifts, sizes)] = labels
             encoded = view_as_bytes(header.element.encode(values[batch : batch + step]))
-            scatter_uniform(joined, cells - start, encoded, header.block_bytes)
+            targets = sliding_window_view(joined, header.block_bytes, writeable=True)
+            targets[cells - start] = encoded.reshape(-1, header.block_bytes)
             yield Extents.single(start, stop), joined
 
 
