@@ -248,7 +248,7 @@ with pytest.raises(TypeError, match="'label'.*labels"):
 with pytest.raises(ValueError, match="labels='3' is not one of '1', '2'"):
     to_file(ds, "b.grid", labels="3")
 to_file(xr.Dataset({"a": ("x", np.ones(3, "f4"))}), "a.mag")
-with pytest.raises(TypeError, match="'axes'.*is not a keyword .* for format 'mag'"):
+with pytest.raises(ValueError, match="axes='LATLON' does not apply to format 'mag'"):
     xr.open_dataset("a.mag", axes="LATLON")
 
 from xr_tensorfmt.cli import main

@@ -294,4 +294,4 @@ def check_size(
 def is_addressable(lengths: Sequence[int], item: int) -> bool:
     """Return whether numpy supports a shape."""
     # numpy also multiplies the other lengths if one is 0.
-    return prod(max(1, length) for length in lengths) * item <= MAX_TENSOR_BYTES
+    return prod(max(length, 1) for length in lengths) * item <= MAX_TENSOR_BYTES

@@ -49,6 +49,8 @@ class Layout:
         dtype of the values, in native byte order.
     element : Element
         Type of the stored elements, if values can be written.
+    stop : int
+        The byte after the last element, of a `Dense`, transposed or not.
     """
 
     if TYPE_CHECKING:  # a subclass has fields or properties
@@ -63,6 +65,9 @@ class Layout:
 
         @property
         def element(self) -> Element: ...  # noqa: D102
+
+        @property
+        def stop(self) -> int: ...  # noqa: D102
 
     can_write: ClassVar[bool] = False
     """Whether `encode` and `element` are defined, so that values can be written."""
@@ -280,6 +285,11 @@ class Transposed(Layout):
         """dtype of the values."""
         return self.inner.dtype
 
+    @property
+    def stop(self) -> int:
+        """The byte after the last element."""
+        return self.inner.stop
+
     def plan(self, source: Source, selection: Selection) -> Plan:
         """Plan the read in file order, and transpose the values without a copy."""
         plan = self.inner.plan(source, self._turn(selection))
@@ -342,6 +352,8 @@ class Gathered(Layout):
 
     def plan(self, source: Source, selection: Selection) -> Plan:
         """Plan the parts one by one."""
+        if not selection.size:
+            return super().plan(source, selection)
         return Plan(
             source,
             Extents.empty(),

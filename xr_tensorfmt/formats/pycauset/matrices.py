@@ -181,7 +181,7 @@ def _gather_mirrored(
 ) -> Iterator[Step]:
     yield stored.plan(source, selection), None
     rows, columns = selection.mesh
-    if selection.size and rows.max() > columns.min():
+    if rows.max() > columns.min():
         plan = Transposed(stored, (1, 0)).plan(source, selection)
         yield plan, partial(_mirror, sign, rows > columns)
 
