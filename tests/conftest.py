@@ -152,14 +152,6 @@ def unsynchronized(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(os, "fsync", os.fstat)  # both raise if the file is closed
 
 
-@pytest.fixture(autouse=True)
-def forgotten_stores() -> Iterator[None]:
-    """Let each test create its own obstore stores."""
-    yield
-    if loaded := sys.modules.get("xr_tensorfmt.sources.locations"):
-        loaded._adapters.clear()
-
-
 @pytest.fixture
 def memory() -> Iterator[MemoryFileSystem]:
     """The empty memory file system of fsspec."""

@@ -27,7 +27,7 @@ from xr_tensorfmt.datasets.building import Keywords, check_keywords, find_droppe
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.opening import parse_file
 from xr_tensorfmt.sources import is_url
-from xr_tensorfmt.sources.locations import Location, adapt_obstore
+from xr_tensorfmt.sources.locations import Location, ObstoreStore
 from xr_tensorfmt.sources.stores import RemoteFile, open_remote
 
 try:
@@ -104,7 +104,7 @@ class TensorFormatParser:
         if url.startswith("file:") and set("?#") & set(url):
             raise ValueError(f"{url}: VirtualiZarr cannot read names with ? or #; rename the file")
         store, path = registry.resolve(url)
-        source, head = open_remote(Location(url, adapt_obstore(store), path))
+        source, head = open_remote(Location(url, ObstoreStore(store), path))
         container = parse_file(HeaderReader(source, head), keywords)
         container = groups.select_group(container, self.group, self.separator)
         return _build_store(source, keywords, container, registry)

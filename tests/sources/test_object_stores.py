@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from tests.processes import run_in_child
 from tests.servers import HttpStore
 from tests.servers import S3Store as Moto
 from xr_tensorfmt import SourceChangedError, explain, to_file
-from xr_tensorfmt.sources.locations import adapt_obstore, locate_for_reading
+from xr_tensorfmt.sources.locations import locate_for_reading
 
 VALUES = np.arange(6000.0).reshape(30, 200)
 CONTENT = tf.make_0_9(VALUES)
@@ -129,11 +128,6 @@ def test_spawned_process_reads_file(http: HttpStore) -> None:
     tensor = open_tensor("t.bin", fs=HTTPStore(http.url, **PLAIN), chunks={})
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(compute_total, (tensor,)) == VALUES.sum()
-
-
-def test_process_has_equal_stores_once() -> None:
-    one, another = (adapt_obstore(HTTPStore("http://host", **PLAIN)) for _ in range(2))
-    assert one is another is pickle.loads(pickle.dumps(one))
 
 
 def test_names_of_dask_know_store(http: HttpStore, tmp_path: Path) -> None:

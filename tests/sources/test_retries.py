@@ -68,7 +68,7 @@ def count_attempts(
 
     fs = PatientFileSystem() if library_retries else MemoryFileSystem()
     location = Location("memory://x", fs, "x", limit)
-    asyncio.run(retry(location, attempt, RangeRequest(location, 0, nbytes)))
+    asyncio.run(retry(RangeRequest(location, 0, nbytes), attempt))
     return created
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 from collections.abc import Callable, Hashable
+from contextlib import nullcontext
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
 Value = TypeVar("Value")
@@ -47,16 +47,11 @@ call_in_children(_reset_all)
 
 
 class cached_property(functools.cached_property[Value]):  # noqa: N801  # like the original
-    """`functools.cached_property`, whose lock a process may be forked with before Python 3.12."""
+    """`functools.cached_property` without its lock, which a process may be forked with."""
 
-    if sys.version_info < (3, 12) and not TYPE_CHECKING:
-
-        def __get__(self, instance: Any, owner: Any = None) -> Any:
-            """Return the value. Threads may compute it several times."""
-            if instance is None:
-                return self
-            value = instance.__dict__[self.attrname] = self.func(instance)
-            return value
+    def __init__(self, func: Callable[[Any], Value]) -> None:
+        super().__init__(func)
+        self.lock = nullcontext()  # not used from Python 3.12 on
 
 
 class CachedValue(Generic[Value]):
@@ -73,16 +68,13 @@ class CachedValue(Generic[Value]):
 
     def get(self, compute: Callable[[], Value]) -> Value:
         """Return the value. The first caller computes it while others wait."""
-        if self._value is None:
-            with self._lock.current:
-                if self._value is None:
-                    self._value = compute()
-        return self._value
+        with self._lock.current:
+            if self._value is None:
+                self._value = compute()
+            return self._value
 
     def __dask_tokenize__(self) -> str:
-        """Return the same token before and after the value is computed."""
         return type(self).__name__
 
     def __reduce__(self) -> tuple[type[CachedValue[Value]], tuple[()]]:
-        """Pickle neither the value nor the lock."""
         return CachedValue, ()

@@ -11,7 +11,7 @@ import pickle
 import platform
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from errno import EMFILE
@@ -40,6 +40,7 @@ _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" e
 _MIN_WINDOW, _MAX_WINDOW = 64 << 10, 64 << 20
 # Mean length of ranges up to which copying them from a window is faster than requests.
 _MAX_PIECE = 64 << 10
+_NON_BLOCKING = getattr(os, "O_NONBLOCK", 0)
 _HOST = platform.node()
 
 
@@ -54,8 +55,7 @@ _windows: WeakSet[_Window] = WeakSet()
 
 def _open_file(path: str) -> FileIO:
     # Opening a named pipe, which may have replaced the file, would wait for a writer.
-    wait_for_none = getattr(os, "O_NONBLOCK", 0)
-    return FileIO(path, opener=lambda path, flags: os.open(path, flags | wait_for_none))
+    return FileIO(path, opener=lambda path, flags: os.open(path, flags | _NON_BLOCKING))
 
 
 def _fill(file: BinaryIO | FileIO, start: int, buffer: memoryview) -> int:
@@ -236,8 +236,8 @@ class FileObject(Source):
         """Lock the file object, because all sources of it share its position."""
         file, lock, process = self._shared
         if process != os.getpid() and not isinstance(file, BytesIO):
-            # The file object of a forked process shares the position with its parent.
-            file, lock, _ = self._set_file(pickle.loads(self._pickle()))  # noqa: S301  # own bytes
+            # It shares the position with the parent process, unless it is opened again.
+            file, lock, _ = self._set_file(pickle.loads(pickle.dumps(file)))  # noqa: S301  # own bytes
         with lock.current:
             position = file.tell()
             try:
@@ -251,22 +251,9 @@ class FileObject(Source):
         with self._use() as file:
             yield partial(_fill, file)
 
-    def _pickle(self) -> bytes:
-        try:
-            return pickle.dumps(self._shared[0])
-        except TypeError as error:
-            raise TypeError(
-                f"{self.name} is an open file, so it cannot be sent to other processes; "
-                "open it by path"
-            ) from error
-
-    def __reduce__(self) -> tuple[Callable[..., FileObject], tuple[bytes, str, str]]:
-        """Pickle the file object without the lock; raise TypeError if it cannot be pickled."""
-        return _unpickle_file, (self._pickle(), self._token, self._name)
-
-
-def _unpickle_file(content: bytes, token: str, name: str) -> FileObject:
-    return FileObject(pickle.loads(content), token, name)  # noqa: S301  # pickled by this module
+    def __reduce__(self) -> tuple[type[FileObject], tuple[BinaryIO, str, str]]:
+        """Pickle the file object without the lock."""
+        return FileObject, (self._shared[0], self._token, self._name)
 
 
 class Memory(FileObject):

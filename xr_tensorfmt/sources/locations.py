@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import re
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -160,7 +159,8 @@ def locate_for_reading(
     timeout = check_timeout(timeout)
     # botocore must not retry as well.
     config = {"retries": {"total_max_attempts": 1}, "read_timeout": timeout}
-    location = locate(file, options, adapt_obstore(fs) if is_obstore(fs) else fs, config)
+    is_obstore = hasattr(fs, "head_async") and hasattr(fs, "get_async")
+    location = locate(file, options, ObstoreStore(fs) if is_obstore else fs, config)
     # The first request to a cache may download the whole file.
     timeout = None if is_cache(location.fs) else timeout
     return replace(location, timeout=timeout, verify_unchanged=verify_unchanged)
@@ -241,11 +241,6 @@ _processes: set[int] = set()
 """Processes that have used obstore. A process forked from one of them lacks its threads."""
 
 
-def is_obstore(store: object) -> bool:
-    """Return whether an object has the methods of a store of obstore."""
-    return hasattr(store, "head_async") and hasattr(store, "get_async")
-
-
 class ObstoreStore:
     """A store of obstore, with the attributes of an fsspec file system that are used to read."""
 
@@ -258,9 +253,8 @@ class ObstoreStore:
         names = "url", "prefix", "config", "client_options"
         self.storage_options = {name: getattr(store, name, None) for name in names}
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the store."""
-        return adapt_obstore, (self.store,)
+    def __reduce__(self) -> tuple[type[ObstoreStore], tuple[Any]]:
+        return ObstoreStore, (self.store,)
 
     def check_process(self) -> None:
         """Raise RuntimeError if the process was forked after obstore was used."""
@@ -285,15 +279,3 @@ class ObstoreStore:
 
     async def _info(self, path: str) -> dict[str, Any]:
         return dict(await self.store.head_async(path))
-
-
-_adapters: deque[ObstoreStore] = deque(maxlen=32)
-
-
-def adapt_obstore(store: Any) -> ObstoreStore:
-    """Return the adapter of a store. Equal stores share one, its connections and its limit."""
-    adapter = next((known for known in list(_adapters) if known.store == store), None)
-    if adapter is None:
-        adapter = ObstoreStore(store)
-        _adapters.append(adapter)
-    return adapter

@@ -53,11 +53,9 @@ class Version:
     @classmethod
     def from_info(cls, info: Mapping[str, Any]) -> Version:
         """Return the version in the info of a file system."""
-        etag, modified = (
-            next((str(info[name]) for name in names if info.get(name)), "")
-            for names in (_ETAGS, _TIMES)
-        )
-        return cls(info.get("size"), etag, modified)
+        tags = (str(info[name]) for name in _ETAGS if info.get(name))
+        times = (str(info[name]) for name in _TIMES if info.get(name))
+        return cls(info.get("size"), next(tags, ""), next(times, ""))
 
     @property
     def strong_etag(self) -> str:
@@ -105,24 +103,17 @@ class RangeResponse:
 
 @dataclass(frozen=True)
 class RangeRequest:
-    """A request for bytes of an object, with the version it was opened with, if it is known."""
+    """A request for bytes of a version of an object, or for no bytes but its info."""
 
     location: Location
-    start: int
-    stop: int
+    start: int = 0
+    stop: int = 0
     version: Version = NO_VERSION
 
     @property
     def length(self) -> int:
         """Number of requested bytes."""
         return self.stop - self.start
-
-    def describe(self, status: int) -> str:
-        """Return the requested bytes, and the condition that the store may have refused."""
-        text = f", while bytes {self.start} to {self.stop - 1} were fetched"
-        if self.version.strong_etag and status in _REFUSALS:
-            text += "; if the store refuses conditions (If-Match), pass verify_unchanged=False"
-        return text
 
     def check_response(self, response: RangeResponse) -> None:
         """Raise if a response has another version, or other bytes than requested."""
@@ -231,26 +222,21 @@ call_in_children(_slots.clear)
 
 
 def start_request(
-    location: Location,
-    attempt: Callable[[], Awaitable[Result]],
-    request: RangeRequest | None = None,
+    request: RangeRequest, attempt: Callable[[], Awaitable[Result]]
 ) -> Future[Result]:
     """Start a request, whose attempts `attempt` makes. The event loop runs in another thread."""
-    loop = getattr(location.fs, "loop", None) or get_loop()
-    return asyncio.run_coroutine_threadsafe(retry(location, attempt, request), loop)
+    loop = getattr(request.location.fs, "loop", None) or get_loop()
+    return asyncio.run_coroutine_threadsafe(retry(request, attempt), loop)
 
 
-async def retry(
-    location: Location,
-    attempt: Callable[[], Awaitable[Result]],
-    request: RangeRequest | None = None,
-) -> Result:
+async def retry(request: RangeRequest, attempt: Callable[[], Awaitable[Result]]) -> Result:
     """Make a request, and retry it with growing pauses after transient failures."""
+    location = request.location
     clock = asyncio.get_running_loop().time
     start, attempts, timeouts = clock(), 0, 0
     slot = _slots.setdefault(location.server, asyncio.Semaphore(MAX_REQUESTS))
     timeout = inf if location.timeout is None else location.timeout
-    limit = timeout + (request.length if request else 0) / MIN_RATE
+    limit = timeout + request.length / MIN_RATE
     while True:
         async with slot:  # released during pauses
             try:
@@ -259,7 +245,7 @@ async def retry(
             except Exception as error:  # noqa: BLE001  # libraries do not share a base class
                 transient = find_transient_failure(error)
                 response = find_response(transient or error)
-                context = request.describe(response.status) if request else ""
+                context = _describe(request, response.status)
                 failure = location.translate(transient or error, context)
         # Raising outside of the except clause leaves out the original error as context.
         if transient is None:
@@ -276,6 +262,15 @@ async def retry(
         await asyncio.sleep(pause)
 
 
+def _describe(request: RangeRequest, status: int) -> str:
+    if not request.length:
+        return ""
+    text = f", while bytes {request.start} to {request.stop - 1} were fetched"
+    if request.version.strong_etag and status in _REFUSALS:
+        text += "; if the store refuses conditions (If-Match), pass verify_unchanged=False"
+    return text
+
+
 def _retries_statuses(fs: Any) -> bool:
     """Return whether the library of a file system itself retries error statuses."""
     packages = get_packages(fs)
@@ -285,7 +280,7 @@ def _retries_statuses(fs: Any) -> bool:
 
 
 def _build_last_error(
-    failure: Any, request: RangeRequest | None, attempts: int, seconds: float, pause: float
+    failure: Any, request: RangeRequest, attempts: int, seconds: float, pause: float
 ) -> StoreUnavailableError:
     """Return and log the error of a request that is not tried again."""
     is_timeout = isinstance(failure, TimeoutError)
@@ -295,8 +290,8 @@ def _build_last_error(
         hint = f"the server requests a pause of {pause:.3g} s; {hint}"
     times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
     reason = f"{failure.strerror}; gave up after {times} in {seconds:.3g} s; {hint}"
-    span = (request.start, request.stop) if request else None
     error = error_type(failure.errno, reason, failure.filename)
-    error.span, error.attempts, error.seconds = span, attempts, seconds
+    error.span = (request.start, request.stop) if request.length else None
+    error.attempts, error.seconds = attempts, seconds
     _logger.info("%s", error)
     return error

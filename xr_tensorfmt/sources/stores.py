@@ -118,7 +118,7 @@ class RemoteFile(Source):
             if buffer is not out:
                 ranges.gather(buffer, start, out)
 
-        return start_request(location, attempt, request)
+        return start_request(request, attempt)
 
     def check_unchanged(self) -> None:
         """Raise OSError or SourceChangedError if the object was replaced or removed."""
@@ -134,7 +134,7 @@ def open_remote(location: Location) -> tuple[RemoteFile, bytes]:
     request = RangeRequest(location, 0, HEAD_BYTES)
     future_info = _start_info(location)
     attempt = partial(_request_range, request, memoryview(head))
-    future_response = start_request(location, attempt, request)
+    future_response = start_request(request, attempt)
     try:
         info = wait_for_result(future_info)
         if info.get("type") == "directory":
@@ -172,18 +172,15 @@ async def _request_range(request: RangeRequest, buffer: memoryview) -> RangeResp
 def _start_info(location: Location) -> Future[dict[str, Any]]:
     """Start a request for size and version of an object."""
     location.fs.invalidate_cache(location.path)  # a cached listing may have an older version
-    return start_request(location, partial(_request_info, location.fs, location.path))
+    attempt = partial(_request_info, location.fs, location.path)
+    return start_request(RangeRequest(location), attempt)
 
 
 def call_store(location: Location, method: str, path: str, **options: Any) -> Any:
     """Call a method of a file system, such as ``ls``, with retries and time limits."""
     location = location.renew_after_fork()
-    return wait_for_result(
-        start_request(location, partial(_call, location.fs, method, path, **options))
-    )
-
-
-_PIECE = 1 << 20
+    attempt = partial(_call, location.fs, method, path, **options)
+    return wait_for_result(start_request(RangeRequest(location), attempt))
 
 
 async def _call(fs: Any, method: str, path: str, **options: Any) -> Any:
@@ -196,7 +193,10 @@ async def _call(fs: Any, method: str, path: str, **options: Any) -> Any:
 
 async def _request_info(fs: Any, path: str) -> dict[str, Any]:
     """Request size and version of an object."""
-    return await _read_copy(fs, path, _get_info) if is_cache(fs) else await _call(fs, "info", path)
+    if not is_cache(fs):
+        return await _call(fs, "info", path)  # type: ignore[no-any-return]
+    info, _ = await wrap_future(start_in_thread(_read_copy, fs, path, 0, 0))
+    return info
 
 
 async def _request_from_any(
@@ -238,11 +238,9 @@ async def _request_from_http(request: RangeRequest, buffer: memoryview) -> Range
     }
     if request.version.strong_etag:
         headers["If-Match"] = request.version.strong_etag
-    options = {**fs.kwargs, "headers": headers}
-    if "timeout" not in fs.client_kwargs:
-        # By default, aiohttp limits the whole request to 300 s.
-        limit = ClientTimeout(None, sock_connect=timeout, sock_read=timeout)
-        options.setdefault("timeout", limit)
+    # By default, aiohttp limits the whole request to 300 s.
+    limit = ClientTimeout(None, sock_connect=timeout, sock_read=timeout)
+    options = {"timeout": limit, **fs.kwargs, "headers": headers}
     session = await fs.set_session()
     async with session.get(fs.encode_url(request.location.path), **options) as response:
         response.raise_for_status()
@@ -254,8 +252,6 @@ async def _request_from_s3(request: RangeRequest, buffer: memoryview) -> RangeRe
     """Request a range through the client of s3fs, whose `_cat_file` has no conditions."""
     fs: Any = request.location.fs
     bucket, key, version_id = fs.split_path(request.location.path)
-    # With `local_expiry_check`, the store knows no conditions. The tag in the response is compared.
-    is_checked_locally = getattr(fs, "local_expiry_check", False)
     await fs.set_session()  # creates the client of a file system that was unpickled
     client = await fs.get_s3(bucket)
     options = {
@@ -265,14 +261,16 @@ async def _request_from_s3(request: RangeRequest, buffer: memoryview) -> RangeRe
         "Key": key,
         "Range": f"bytes={request.start}-{request.stop - 1}",
         "VersionId": version_id,
-        "IfMatch": "" if is_checked_locally else request.version.strong_etag,
+        "IfMatch": request.version.strong_etag,
     }
+    if getattr(fs, "local_expiry_check", False):
+        options["IfMatch"] = ""  # the store knows none: the tag in the response is compared
     # The options of the user may be for other operations, such as ServerSideEncryption.
     names = client.meta.service_model.operation_model("GetObject").input_shape.members
     arguments = {name: value for name, value in options.items() if name in names and value}
     response = await client.get_object(**arguments)
     try:
-        count = await _receive(response["Body"].iter_chunks(_PIECE), buffer)
+        count = await _receive(response["Body"].iter_chunks(1 << 20), buffer)
         return RangeResponse.from_headers(count, response)
     finally:
         response["Body"].close()
@@ -319,38 +317,30 @@ async def _build_changed_response(request: RangeRequest) -> RangeResponse:
 
 async def _request_from_copy(request: RangeRequest, buffer: memoryview) -> RangeResponse:
     """Read a range of a local copy. Copies of processes differ in age: only sizes are compared."""
-
-    def read(file: Any) -> RangeResponse:
-        version = Version(file.seek(0, os.SEEK_END))
-        file.seek(request.start)
-        return RangeResponse(_copy_bytes(file.read(len(buffer)), buffer), version)
-
-    return await _read_copy(request.location.fs, request.location.path, read)
+    fs, path = request.location.fs, request.location.path
+    reading = start_in_thread(_read_copy, fs, path, request.start, request.stop)
+    info, data = await wrap_future(reading)
+    return RangeResponse(_copy_bytes(data, buffer), Version(info["size"]))
 
 
-def _get_info(file: Any) -> dict[str, Any]:
-    # A block cache knows the info of the object. Other copies are local files.
-    details = getattr(file, "details", None) or {"mtime": os.fstat(file.fileno()).st_mtime_ns}
-    return {**details, "size": file.seek(0, os.SEEK_END)}
-
-
-async def _read_copy(fs: Any, path: str, read: Callable[[Any], Result]) -> Result:
-    """Read from a local copy. fsspec downloads it, without a lock, when it is first opened."""
-
-    def run() -> Result:
-        try:
-            with share_lock(("cache", hash(fs), path)).current, fs.open(path, "rb") as file:
-                _logger.debug("%s: read from the copy of a cache", path)
-                return read(file)
-        except FileNotFoundError:
-            # fsspec raises it for all failures. This call raises the actual error.
-            fs.fs.info(path)
-            raise
-        except RuntimeError as error:
-            # Another thread changed the dict of all files while fsspec saved it: retry.
-            raise ConnectionAbortedError(ECONNABORTED, str(error)) from None
-
-    return await wrap_future(start_in_thread(run))
+def _read_copy(fs: Any, path: str, start: int, stop: int) -> tuple[dict[str, Any], bytes]:
+    """Return info and bytes of a local copy. fsspec downloads it, without a lock, at first."""
+    lock = share_lock(("cache", hash(fs), path))  # shared as long as somebody holds it
+    try:
+        with lock.current, fs.open(path, "rb") as file:
+            _logger.debug("%s: read from the copy of a cache", path)
+            # A block cache knows the info of the object. Other copies are local files.
+            info = getattr(file, "details", None) or {"mtime": os.fstat(file.fileno()).st_mtime_ns}
+            size = file.seek(0, os.SEEK_END)
+            file.seek(start)
+            return {**info, "size": size}, file.read(stop - start)
+    except FileNotFoundError:
+        # fsspec raises it for all failures. This call raises the actual error.
+        fs.fs.info(path)
+        raise
+    except RuntimeError as error:
+        # Another thread changed the dict of all files while fsspec saved it: retry.
+        raise ConnectionAbortedError(ECONNABORTED, str(error)) from None
 
 
 async def _request_from_obstore(request: RangeRequest, buffer: memoryview) -> RangeResponse:
