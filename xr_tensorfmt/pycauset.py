@@ -7,9 +7,8 @@ relations, such as all blocks below the diagonal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import index
 from typing import Any
 from uuid import uuid4
 
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xarray import DataArray, Variable
 
-from xr_tensorfmt.core.extents import Integers, ceil_div
+from xr_tensorfmt.core.extents import Bytes, Integers, ceil_div
 from xr_tensorfmt.core.layout import Transposed
 from xr_tensorfmt.core.reading import normalize_entry
 from xr_tensorfmt.core.selection import indices_to_array
@@ -26,13 +25,10 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import drop_chunks, find_undecoded_tensor
 from xr_tensorfmt.formats.pycauset.packed import Packed
 
-__all__ = ["count_between", "interval", "interval_sizes", "links", "popcount"]
+__all__ = ["count_between", "interval_sizes", "links", "popcount"]
 
 # Packed bytes to count at a time, to stay within a processor cache.
 _CACHED_BYTES = 2 << 20
-_WORD_BYTES = 8
-# Words whose first bits are set, by the number of these bits.
-_LOW_BITS = np.array([(1 << count) - 1 for count in range(65)], dtype="<u8")
 # The sum of so many bits fits in a byte.
 _BYTE_ROWS = 255
 
@@ -175,45 +171,6 @@ def interval_sizes(causal: DataArray) -> DataArray:
     return DataArray(sizes.sum(axis=(0, 1)), dims="size", name="interval_sizes")
 
 
-def interval(causal: DataArray, first: int, last: int) -> NDArray[np.int64]:
-    """Return the positions of the events between two events.
-
-    Parameters
-    ----------
-    causal : DataArray
-        As for `count_between`.
-    first, last : int
-        Positions of the two events.
-
-    Returns
-    -------
-    ndarray of int64
-        Sorted positions, for example for ``causal.isel(row=between, col=between)``.
-
-    Raises
-    ------
-    IndexError, TypeError
-        A position is out of bounds, or not an int.
-
-    Examples
-    --------
-    >>> from xr_tensorfmt import pycauset, tutorial
-    >>> causal = tutorial.open_dataset("causal_set").precedes
-    >>> pycauset.interval(causal, 6, 33)
-    array([14, 16, 27])
-    """
-    _check_causal(causal)
-    try:
-        row, column = (index(np.asarray(position)[()]) for position in (first, last))
-    except TypeError:
-        raise TypeError(
-            f"interval({first!r}, {last!r}): a position is an int; find it by a label, as in "
-            f"causal.indexes[{causal.dims[0]!r}].get_loc(label)"
-        ) from None
-    variable = drop_chunks(causal.variable)
-    return np.flatnonzero(variable[row].values & variable[:, column].values)
-
-
 def _count_packed(variable: Variable, summed_axes: Sequence[int]) -> Any:
     """Count along axes of a variable, or return None unless its bits are packed in a file."""
     lazy = find_undecoded_tensor(variable)
@@ -239,59 +196,43 @@ def _count_packed(variable: Variable, summed_axes: Sequence[int]) -> Any:
     return values[picks[kept[0]][1]] if kept else values.sum()
 
 
-def _divide(rows: Integers, columns: range) -> Iterable[Integers]:
-    """Divide rows into batches whose packed bits fit into a processor cache."""
-    step = max(1, _CACHED_BYTES // max(_WORD_BYTES, len(columns) // 8))
-    return (rows[first : first + step] for first in range(0, rows.size, step))
+def _iterate_rows(
+    source: Source, bits: Packed, rows: Integers, columns: range
+) -> Iterator[tuple[int, int, int, Bytes]]:
+    """Yield the number of each row, its first stored column, the first bit of it, and its bytes."""
+    width = len(columns)
+    step = max(1, 8 * _CACHED_BYTES // max(1, width))
+    for first in range(0, rows.size if width else 0, step):
+        pieces = bits.find_pieces(rows[first : first + step], columns.start, columns.stop)
+        if not len(pieces):
+            continue
+        packed = source.read(pieces.extents)
+        ranges = pieces.packed_starts.tolist(), pieces.bit.tolist(), pieces.lead.tolist()
+        for number, (start, bit, lead) in enumerate(zip(*ranges, strict=True), first):
+            yield number, lead, bit, packed[start : start + ceil_div(bit + width - lead, 8)]
 
 
 def count_rows(source: Source, bits: Packed, rows: Integers, columns: range) -> Integers:
     """Count the bits of rows."""
-    counts = [_count_batch(source, bits, batch, columns) for batch in _divide(rows, columns)]
-    return np.concatenate([rows[:0], *counts])
-
-
-def _count_batch(source: Source, bits: Packed, rows: Integers, columns: range) -> Integers:
     counts = np.zeros(rows.size, dtype=np.int64)
-    pieces = bits.find_pieces(rows, columns.start, columns.stop, _WORD_BYTES)
-    if not len(pieces) or not columns:
-        return counts
-    words = source.read(pieces.extents).view("<u8")
-    # The selected bits of a row end at this bit, from the start of its piece.
-    end_bits = pieces.bit + len(columns) - pieces.lead
-    begins = pieces.packed_starts // _WORD_BYTES
-    ends = begins + ceil_div(end_bits, 64)
-    # The first and last word may hold bits of other columns.
-    words[begins] &= ~_LOW_BITS[pieces.bit]
-    words[ends - 1] &= _LOW_BITS[(end_bits - 1) % 64 + 1]
-    # Every second sum is of words between two rows, and is dropped.
-    bounds = np.stack([begins, ends], axis=1).ravel()[:-1]
-    # The smallest type that holds all counts is the quickest.
-    narrow = np.min_scalar_type(64 * int((ends - begins).max()))
-    words_counts = np.bitwise_count(words[: int(ends[-1])])
-    counts[: len(pieces)] = np.add.reduceat(words_counts, bounds, dtype=narrow)[::2]
+    for number, lead, bit, stored in _iterate_rows(source, bits, rows, columns):
+        # The first and last byte may hold bits of other columns.
+        stored[0] &= 0xFF & 0xFF << bit
+        stored[-1] &= 0xFF >> (lead - bit - len(columns)) % 8
+        counts[number] = np.bitwise_count(stored).sum()
     return counts
 
 
 def count_columns(source: Source, bits: Packed, rows: Integers, columns: range) -> Integers:
     """Count the bits of columns in some rows."""
-    counts = np.zeros(len(columns), dtype=np.int64)
-    for batch in _divide(rows, columns) if columns else ():
-        pieces = bits.find_pieces(batch, columns.start, columns.stop)
-        if not len(pieces):
-            continue
-        packed = source.read(pieces.extents)
-        ranges = pieces.packed_starts.tolist(), pieces.bit.tolist(), pieces.lead.tolist()
-        part = np.zeros(len(columns), dtype=np.uint8)
-        for number, (start, bit, lead) in enumerate(zip(*ranges, strict=True), 1):
-            stop = bit + len(columns) - lead
-            stored = packed[start : start + ceil_div(stop, 8)]
-            part[lead:] += np.unpackbits(stored, bitorder="little")[bit:stop]
-            if number % _BYTE_ROWS == 0:
-                counts += part
-                part[:] = 0
-        counts += part
-    return counts
+    counts, part = np.zeros(len(columns), np.int64), np.zeros(len(columns), np.uint8)
+    for number, lead, bit, stored in _iterate_rows(source, bits, rows, columns):
+        count = bit + len(columns) - lead
+        part[lead:] += np.unpackbits(stored, count=count, bitorder="little")[bit:]
+        if number % _BYTE_ROWS == _BYTE_ROWS - 1:
+            counts += part
+            part[:] = 0
+    return counts + part
 
 
 def _check_causal(causal: DataArray) -> None:

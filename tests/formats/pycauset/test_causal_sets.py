@@ -74,14 +74,6 @@ def test_interval_sizes_count_related_pairs(causal: xr.DataArray) -> None:
     np.testing.assert_array_equal(sizes, np.bincount(product[bits], minlength=SIZE))
 
 
-def test_interval_lists_events_between(causal: xr.DataArray) -> None:
-    bits = causal.values
-    first, last = np.unravel_index(np.argmax(bits.astype(int) @ bits.astype(int)), bits.shape)
-    between = pycauset.interval(causal, int(first), int(last))
-    assert between.size
-    assert between.tolist() == [k for k in range(SIZE) if bits[first, k] and bits[k, last]]
-
-
 def test_counts_of_a_file_do_not_load_the_matrix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,17 +133,3 @@ def test_empty_matrix_has_no_relations() -> None:
     for function in (pycauset.count_between, pycauset.links):
         assert function(empty).compute().shape == (0, 0)
     assert pycauset.interval_sizes(empty).compute().shape == (0,)
-
-
-def test_position_out_of_bounds_is_an_error() -> None:
-    with pytest.raises(IndexError):
-        pycauset.interval(wrap(make_order()), 0, SIZE)
-
-
-def test_positions_are_integers() -> None:
-    causal = wrap(make_order())
-    expected = pycauset.interval(causal, 1, SIZE - 1)
-    assert pycauset.interval(causal, xr.DataArray(1), np.int8(SIZE - 1)).tolist() == list(expected)
-    for position in ([1], slice(2), "e1", 1.0):
-        with pytest.raises(TypeError, match="a position is an int; find it by a label"):
-            pycauset.interval(causal, position, 1)

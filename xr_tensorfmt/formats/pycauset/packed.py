@@ -125,19 +125,18 @@ class Packed(Layout):
         remaining = _count_units(np.maximum(self._longest - rows, 0), self._per_unit)
         return np.asarray(self.offset + self.nbytes - self.unit * remaining)
 
-    def find_pieces(self, rows: Integers, first: int, stop: int, word: int = 1) -> Pieces:
-        """Return the words of the columns ``[first, stop)``, omitting rows that store none."""
+    def find_pieces(self, rows: Integers, first: int, stop: int) -> Pieces:
+        """Return the bytes of the columns ``[first, stop)``, omitting rows that store none."""
         firsts = self._find_first_columns(rows)
         stored = int(np.searchsorted(firsts, stop))
         rows, firsts = rows[:stored], firsts[:stored]
-        word_bits = 8 * word
         starts = self.compute_starts(rows)
-        stops = starts + ceil_div((stop - firsts) * self._bits, word_bits) * word
+        stops = starts + ceil_div((stop - firsts) * self._bits, 8)
         if stop == self.columns:
             stops = self.compute_starts(rows + 1)
         skipped = np.maximum(first - firsts, 0) * self._bits
-        starts = starts + skipped // word_bits * word
-        return Pieces(starts, stops, bit=skipped % word_bits, lead=np.maximum(firsts - first, 0))
+        lead = np.maximum(firsts - first, 0)
+        return Pieces(starts + skipped // 8, stops, bit=skipped % 8, lead=lead)
 
     def _find_selected(self, selection: Selection) -> Pieces:
         """Return the bytes of the columns from the first to the last one, row by row."""
@@ -176,16 +175,13 @@ class Packed(Layout):
         return self._find_selected(selection).extents
 
     def batch_size(self, source: Source, selection: Selection) -> int:
-        """Divide selections that need more memory than their packed rows and their values."""
+        """Limit the memory of indices, and of the columns from the first to the last one."""
         selection = self._as_matrix(selection)
         if self._is_sparse(selection):
             return MAX_RUNS
-        if not self.has_bits:
-            return super().batch_size(source, selection)
         columns = selection.indices[1]
         width = int(columns[-1] - columns[0]) + 1
-        is_complete = width == len(columns)
-        return selection.size if is_complete else source.batch_bytes * len(columns) // width
+        return super().batch_size(source, selection) * len(columns) // width
 
     def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Decode the columns from the first to the last one, row by row."""
