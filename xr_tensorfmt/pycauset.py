@@ -67,12 +67,7 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     >>> pycauset.popcount(causal, "later")[:4].values
     array([58, 57, 54, 50])
     """
-    if not isinstance(da, DataArray) or da.dtype != np.bool_:
-        actual = f"{type(da).__name__} of {getattr(da, 'dtype', 'variables')}"
-        raise TypeError(
-            f"popcount takes a DataArray of bool, not {actual}; pass one variable, as ds[name], "
-            "and compare numbers first"
-        )
+    _check_bits(da)
     if dim is None or dim is ...:
         summed: tuple[Hashable, ...] = da.dims
     else:
@@ -235,11 +230,16 @@ def count_columns(source: Source, bits: Packed, rows: Integers, columns: range) 
     return counts + part
 
 
+def _check_bits(da: DataArray) -> None:
+    """Raise TypeError unless an array is a DataArray of bool."""
+    if not isinstance(da, DataArray) or da.dtype != np.bool_:
+        actual = f"{type(da).__name__} of {getattr(da, 'dtype', 'variables')}"
+        raise TypeError(f"expected a DataArray of bool, such as ds[name], not {actual}")
+
+
 def _check_causal(causal: DataArray) -> None:
     """Raise an error unless an array is a square matrix of bool."""
-    if not isinstance(causal, DataArray) or causal.dtype != np.bool_:
-        actual = f"{type(causal).__name__} of {getattr(causal, 'dtype', 'other values')}"
-        raise TypeError(f"a causal matrix is a DataArray of bool, not {actual}")
+    _check_bits(causal)
     if causal.ndim != 2 or causal.shape[0] != causal.shape[1]:
         raise ValueError(f"a causal matrix is square, but the shape is {causal.shape}")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from xr_tensorfmt.core.file_format import (
@@ -62,21 +61,14 @@ def open_header(
     verify_unchanged: bool = True,
 ) -> HeaderReader:
     """Open a file, or the model of a directory, and return a reader of its header."""
-    find = partial(
-        find_source,
-        io=io,
-        storage_options=storage_options,
-        fs=fs,
-        timeout=timeout,
-        verify_unchanged=verify_unchanged,
-    )
+    keywords = {"verify_unchanged": verify_unchanged}
     try:
-        return HeaderReader(*find(file))
+        return HeaderReader(*find_source(file, io, storage_options, fs, timeout, **keywords))
     except IsADirectoryError:
         model = _find_in_directory(file, storage_options, fs)
         if model is None:
             raise
-    return HeaderReader(*find(model))
+    return HeaderReader(*find_source(model, io, storage_options, fs, timeout, **keywords))
 
 
 def _list_directory(

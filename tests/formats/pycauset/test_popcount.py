@@ -182,9 +182,9 @@ def test_matching_coordinates_and_names_are_kept(tmp_path: Path) -> None:
 
 
 def test_only_bool_can_be_counted() -> None:
-    with pytest.raises(TypeError, match=r"takes .*, not ndarray of bool; .* as ds\[name\]"):
+    with pytest.raises(TypeError, match=r"DataArray of bool, such as ds\[name\], not ndarray of"):
         popcount(CAUSAL)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"of bool, not DataArray of float64; .* compare numbers"):
+    with pytest.raises(TypeError, match=r"of bool, .* not DataArray of float64"):
         popcount(xr.DataArray([1.0]))
     with pytest.raises(ValueError, match="'x' not found in array dimensions"):
         popcount(xr.DataArray([True], dims="a"), "x")

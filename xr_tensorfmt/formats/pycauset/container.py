@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from zlib import crc32
 
 from xr_tensorfmt.core.header import Fields, HeaderReader
-from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
+from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.pycauset import MAGIC
 
 # The values follow the header. In all versions, it has this size.
@@ -73,39 +73,39 @@ class Slot:
         """Offset of the end of the metadata block."""
         return self.metadata_offset + self.metadata_length
 
-    def find_fault(self, file_size: int) -> str:
-        """Return the reason why the slot is invalid, or an empty string."""
-        if self.checksum != self.computed_checksum:
-            return f"checksum {self.checksum:#010x} instead of {self.computed_checksum:#010x}"
-        payload, metadata = self.payload_offset, self.metadata_offset
-        if payload % HEADER_BYTES or payload < HEADER_BYTES:
-            return f"payload offset {payload}, which is not a multiple of {HEADER_BYTES}"
-        if metadata % METADATA_ALIGNMENT:
-            return f"metadata offset {metadata}, which is not a multiple of {METADATA_ALIGNMENT}"
-        stop = max(payload + self.payload_length, self.metadata_stop)
-        fault = f"ranges up to byte {stop} in a file of {file_size} bytes"
-        return fault if stop > file_size else ""
 
-
-def read_slots(reader: HeaderReader) -> tuple[list[Slot], list[Finding]]:
-    """Return the valid slots, newest first, and a finding for each invalid one."""
+def read_slots(reader: HeaderReader) -> tuple[list[tuple[Slot, Fields]], list[TensorFormatError]]:
+    """Return the valid slots and their metadata, newest first, and errors about other slots."""
     header = reader.read_field(0, HEADER_BYTES, "the header")
-    slots = [Slot(name, *Slot.STRUCT.unpack_from(header, i)) for name, i in _SLOT_OFFSETS.items()]
-    faults = {slot.name: slot.find_fault(reader.source.size) for slot in slots}
-    valid = [slot for slot in slots if not faults[slot.name]]
-    actual = " and ".join(f"slot {n} at byte {_SLOT_OFFSETS[n]} has {faults[n]}" for n in faults)
-    expected, offset = "at least one valid slot", _SLOT_OFFSETS["A"]
-    reader.check(bool(valid), "the header slots", actual, expected, offset=offset)
-    findings = [
-        Finding(reader.source.name, f"slot {name}", fault, "", RESAVE, _SLOT_OFFSETS[name])
-        for name, fault in faults.items()
-        if fault
-    ]
+    valid, errors = [], []
+    for name, offset in _SLOT_OFFSETS.items():
+        slot = Slot(name, *Slot.STRUCT.unpack_from(header, offset))
+        try:
+            _check_slot(reader, slot, offset)
+            valid.append((slot, _read_metadata(reader, slot)))
+        except TensorFormatError as error:
+            errors.append(error)
+    if not valid:
+        raise errors[0]
     # If both have the same generation, A comes first.
-    return sorted(valid, key=lambda slot: -slot.generation), findings
+    return sorted(valid, key=lambda pair: -pair[0].generation), errors
 
 
-def read_metadata(reader: HeaderReader, slot: Slot) -> Fields:
+def _check_slot(reader: HeaderReader, slot: Slot, offset: int) -> None:
+    """Raise TensorFormatError if a slot is invalid."""
+    check = partial(reader.check, field=f"slot {slot.name}", hint=RESAVE, offset=offset)
+    computed, payload, metadata = slot.computed_checksum, slot.payload_offset, slot.metadata_offset
+    actual, expected = f"checksum {slot.checksum:#010x}", f"{computed:#010x} as computed"
+    check(slot.checksum == computed, actual=actual, expected=expected)
+    stop = max(payload + slot.payload_length, slot.metadata_stop)
+    is_valid = payload % HEADER_BYTES == 0 == metadata % METADATA_ALIGNMENT
+    is_valid = is_valid and payload >= HEADER_BYTES and stop <= reader.source.size
+    actual = f"payload offset {payload}, metadata offset {metadata}, ranges up to byte {stop}"
+    expected = f"multiples of {HEADER_BYTES} and {METADATA_ALIGNMENT}, up to {reader.source.size}"
+    check(is_valid, actual=actual, expected=expected)
+
+
+def _read_metadata(reader: HeaderReader, slot: Slot) -> Fields:
     """Read the metadata block of a slot."""
     start, length, skipped = slot.metadata_offset, slot.metadata_length, _BLOCK_HEADER.size
     field = f"the metadata block of slot {slot.name}"

@@ -31,7 +31,7 @@ from xr_tensorfmt.core.file_format import (
 from xr_tensorfmt.core.header import Fields, HeaderReader, read_json
 from xr_tensorfmt.core.layout import Layout, scale_layout, transpose_layout
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
-from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
+from xr_tensorfmt.errors import Finding, shorten
 from xr_tensorfmt.formats.pycauset import ARGUMENT_PREFIX, MAGIC, NAME, OBJECT_TYPE
 from xr_tensorfmt.formats.pycauset.container import (
     BLOCK_MAGIC,
@@ -39,7 +39,6 @@ from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
     PREAMBLE,
     Slot,
-    read_metadata,
     read_slots,
 )
 from xr_tensorfmt.formats.pycauset.matrices import (
@@ -135,15 +134,9 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 
 
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
-    """Check the metadata and checksums of a file, and the files of its blocks."""
+    """Check the checksums of a file, and the files of its blocks."""
     file: MatrixFile = container.parsed
     for part in file.files:
-        part_reader = HeaderReader(part.source)
-        for slot in read_slots(part_reader)[0] if part.matrix.version == "r1" else ():
-            try:
-                read_metadata(part_reader, slot)
-            except TensorFormatError as error:
-                yield error.to_finding()
         yield from check_checksums(part.source, part.matrix.members)
         if part is not file and not part.blocks:
             yield from Tensor("tensor", (), part.stored).validate(part.source, limit)
@@ -286,23 +279,15 @@ def _read_header(reader: HeaderReader) -> Matrix:
 
 def _read_container(reader: HeaderReader) -> Matrix:
     """Read the newest slot that has readable metadata."""
-    slots, faults = read_slots(reader)
+    slots, errors = read_slots(reader)
+    slot, metadata = slots[0]
+    hint = f"slot {slot.name}, generation {slot.generation}, is read instead"
+    findings = tuple(replace(e.to_finding(), hint=f"{e.hint}; {hint}") for e in errors)
+    offsets = [s.metadata_offset for s, _ in slots if s.metadata_offset >= slot.payload_offset]
+    matrix = _parse_container(metadata, slot, min(offsets, default=reader.source.size))
     # A damaged slot may point to the last block.
-    stop = reader.source.size if faults else max(slot.metadata_stop for slot in slots)
-    errors: list[TensorFormatError] = []
-    for slot in slots:
-        try:
-            metadata = read_metadata(reader, slot)
-        except TensorFormatError as error:
-            errors.append(error)
-            continue
-        hint = f"slot {slot.name}, generation {slot.generation}, is read instead"
-        faults += [error.to_finding() for error in errors]
-        findings = tuple(replace(fault, hint=f"{fault.hint}; {hint}") for fault in faults)
-        offsets = [s.metadata_offset for s in slots if s.metadata_offset >= slot.payload_offset]
-        matrix = _parse_container(metadata, slot, min(offsets, default=reader.source.size))
-        return replace(matrix, findings=findings, min_stop=stop)
-    raise errors[0]
+    stop = reader.source.size if errors else max(s.metadata_stop for s, _ in slots)
+    return replace(matrix, findings=findings, min_stop=stop)
 
 
 def _parse_container(metadata: Fields, slot: Slot, limit: int) -> Matrix:
