@@ -120,7 +120,7 @@ def test_counts_equal_those_of_pycauset(tmp_path: Path) -> None:
 )
 def test_wrong_matrices_are_refused(function: object) -> None:
     assert callable(function)
-    with pytest.raises(TypeError, match="DataArray of bool, .*, not DataArray of float64"):
+    with pytest.raises(TypeError, match=r"DataArray of bool, .*, not DataArray of float64"):
         function(xr.DataArray(np.ones((3, 3))))
     with pytest.raises(TypeError, match="not ndarray of bool"):
         function(np.ones((3, 3), bool))
