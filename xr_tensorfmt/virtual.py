@@ -48,8 +48,6 @@ __all__ = ["TensorFormatParser", "parser"]
 _MIN_CHUNK_BYTES, _MAX_TIMES_TARGET = 64 << 10, 16
 # Finding all divisors of a larger length takes seconds.
 _MAX_DIVIDED_LENGTH = 1 << 44
-# Size of the largest data type in Zarr's specification, by the kind of the numpy dtype.
-_MAX_ITEMSIZE = {"i": 8, "u": 8, "f": 8, "c": 16, "m": 8, "M": 8}
 
 
 @dataclass(frozen=True)
@@ -110,16 +108,6 @@ class TensorFormatParser:
         return _build_store(source, keywords, container, registry)
 
 
-def _find_file(tensor: Tensor, source: RemoteFile) -> RemoteFile:
-    """Return the file with the values. Raise NotImplementedError if there is none."""
-    if "/" in tensor.name or tensor.name in ("", ".", "..", "zarr.json"):
-        raise NotImplementedError("its name is invalid in Zarr")
-    file = tensor.source or source
-    if not isinstance(file, RemoteFile):
-        raise NotImplementedError("its values are not in the file, but computed from it")
-    return file
-
-
 def _build_store(
     source: RemoteFile,
     keywords: Keywords,
@@ -134,12 +122,14 @@ def _build_store(
     for tensor in (*container.tensors, *container.coordinates):
         if tensor.name in dropped:
             continue
+        if "/" in tensor.name or tensor.name in ("", ".", "..", "zarr.json"):
+            refused[tensor.name] = "its name is invalid in Zarr"
+            continue
         try:
-            file = _find_file(tensor, source)
             if isinstance(tensor.layout, InMemory) or 0 in tensor.layout.shape:
                 in_memory[tensor.name] = _load_variable(source, tensor)
             else:
-                arrays[tensor.name] = _build_manifest_array(tensor, file.location.url, target)
+                arrays[tensor.name] = _build_manifest_array(tensor, source, target)
         except NotImplementedError as reason:
             refused[tensor.name] = str(reason)
     if refused:
@@ -165,19 +155,19 @@ def _load_variable(source: Source, tensor: Tensor) -> Variable:
 
 def _build_attrs(source: Source, container: Container, names: Collection[str]) -> dict[str, Any]:
     """Return the attributes of a group, including xarray's list of coordinates."""
+    tensors = [tensor for tensor in container.coordinates if tensor.name in names]
+    coordinates = [tensor.name for tensor in tensors if tensor.dims != (tensor.name,)]
     try:
         attrs = _convert_attrs(container.attrs)
     except NotImplementedError as reason:
         raise ValueError(f"{source.name}: the file cannot be virtual: {reason}") from None
-    tensors = [tensor for tensor in container.coordinates if tensor.name in names]
-    coordinates = [tensor.name for tensor in tensors if tensor.dims != (tensor.name,)]
     if not coordinates:
         return attrs
-    if "coordinates" in attrs or any(" " in name for name in coordinates):
+    if "coordinates" in attrs or " " in "".join(coordinates):
         raise ValueError(
-            f"{source.name}: the coordinates {coordinates} cannot be listed in the attribute "
-            "'coordinates' of Zarr, because the file has this attribute or a name contains a "
-            "space; drop them with skip_variables="
+            f"{source.name}: coordinates {coordinates} cannot be listed in the attribute "
+            "'coordinates', which the file has, too, or which a name with a space divides; drop "
+            "them with skip_variables="
         )
     return {**attrs, "coordinates": " ".join(coordinates)}
 
@@ -227,21 +217,19 @@ class VirtualStore(ManifestStore):
         raise NotImplementedError("files have no groups; use open_virtual_dataset")
 
 
-def _build_manifest_array(tensor: Tensor, url: str, target: int) -> ManifestArray:
+def _build_manifest_array(tensor: Tensor, source: RemoteFile, target: int) -> ManifestArray:
     """Build the array of a tensor, in chunks of about `target` bytes."""
-    layout, attrs = tensor.layout, _convert_attrs(tensor.attrs)
+    layout, attrs, file = tensor.layout, _convert_attrs(tensor.attrs), tensor.source or source
     dense, axes = layout, tuple(range(len(layout.shape)))
     if isinstance(layout, Transposed):
         dense, axes = layout.inner, layout.axes
-    if not isinstance(dense, Dense):
-        raise NotImplementedError(f"its layout {type(dense).__name__} is not a single array")
+    if not isinstance(dense, Dense) or not isinstance(file, RemoteFile):
+        raise NotImplementedError(f"its layout {type(dense).__name__} is not a single array of it")
     dtype, more = _choose_data_type(dense.element)
     if more.keys() & attrs.keys():
         raise NotImplementedError("it has an attribute 'dtype', which xarray reserves for bools")
     if "_FillValue" in attrs:
-        raise NotImplementedError(
-            "it has an attribute '_FillValue', whose form depends on the store"
-        )
+        raise NotImplementedError("of its attribute '_FillValue', whose form depends on the store")
     chunk = find_dividing_chunk(dense.shape, dtype.itemsize, target)
     if chunk is None:
         raise NotImplementedError(
@@ -269,7 +257,7 @@ def _build_manifest_array(tensor: Tensor, url: str, target: int) -> ManifestArra
         attributes={**attrs, **more},
     )
     manifest = ChunkManifest.from_arrays(
-        paths=np.full(offsets.shape, url, dtype=np.dtypes.StringDType()),
+        paths=np.full(offsets.shape, file.location.url, dtype=np.dtypes.StringDType()),
         offsets=np.ascontiguousarray(offsets, dtype=np.uint64).reshape(offsets.shape),
         lengths=np.full(offsets.shape, nbytes, dtype=np.uint64),
         validate_paths=False,
@@ -303,7 +291,8 @@ def _choose_data_type(element: Element) -> tuple[np.dtype[Any], dict[str, str]]:
         # All nonzero bytes are True. Zarr's bool would use the bytes as numpy bools.
         return element.stored, {"dtype": "bool"}
     stored = element.stored
-    if isinstance(element, Plain) and stored.itemsize <= _MAX_ITEMSIZE.get(stored.kind, 0):
+    is_specified = stored.itemsize <= (16 if stored.kind == "c" else 8)
+    if isinstance(element, Plain) and stored.kind in "iufcmM" and is_specified:
         return stored, {}
     raise NotImplementedError(f"Zarr has no specified data type for {element.name}")
 
@@ -364,11 +353,12 @@ def _prepend_axis(array: ManifestArray) -> TransposedArray:
     transpose, *codecs = document["codecs"]
     plain = ManifestArray(from_dict({**document, "codecs": codecs}), array.manifest)
     expanded: Any = np.expand_dims(plain, axis=0)
-    order = transpose["configuration"]["order"]
-    transpose["configuration"]["order"] = (0, *(axis + 1 for axis in order))
+    order = (0, *(axis + 1 for axis in transpose["configuration"]["order"]))
+    transpose = {**transpose, "configuration": {"order": order}}
     document = expanded.metadata.to_dict()
-    document["codecs"] = (transpose, *document["codecs"])
-    return TransposedArray(from_dict(document), expanded.manifest)
+    return TransposedArray(
+        from_dict({**document, "codecs": (transpose, *document["codecs"])}), expanded.manifest
+    )
 
 
 parser = TensorFormatParser()
