@@ -27,16 +27,16 @@ PAGES = {"light": "black", "dark": "white"}
 def draw_chart(rows: dict[str, Any], color: str) -> Figure:
     """Draw the time of each package as a multiple of the time of this package."""
     with rc_context({"text.color": color, "axes.labelcolor": color, "ytick.color": color}):
-        figure = Figure(figsize=(7.2, 4.4), layout="constrained")
+        figure = Figure(figsize=(6.4, 5), layout="constrained")
         axes = figure.subplots()
         for number, (case, label) in enumerate(SHOWN.items()):
             times = select_times(rows[case])
             for place, (name, seconds) in enumerate(times.items()):
                 height, ratio = number + 0.2 * place, seconds / times[OURS]
                 bar = axes.barh(height, ratio, 0.17, color=COLORS[name.partition(" ")[0]])
-                axes.bar_label(bar, [f"{name}, {format_time(seconds)}"], padding=3, fontsize=7)
-            axes.text(-0.2, number + 0.2, label, ha="right", va="center", fontsize=9)
-        axes.set(xlim=(0, 15), xticks=(), yticks=())
+                axes.bar_label(bar, [f"{name}, {format_time(seconds)}"], padding=3, fontsize=8.5)
+            axes.text(-0.2, number + 0.2, label, ha="right", va="center", fontsize=10)
+        axes.set(xlim=(0, 16), xticks=(), yticks=())
         axes.invert_yaxis()
         axes.spines[:].set_visible(False)
         return figure

@@ -52,7 +52,8 @@ QUESTIONS = {
 def find_listed_pages(page: Path) -> Iterator[str]:
     """Yield the names in the tables of contents of a page, which the site shows in its menus."""
     for text in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text("utf-8"), flags=re.DOTALL):
-        yield from (line for line in text.splitlines() if line and not line.startswith(":"))
+        lines = (line for line in text.splitlines() if line and not line.startswith(":"))
+        yield from (re.sub(r".* <(.*)>", r"\1", line) for line in lines)
 
 
 def find_links(page: Path) -> Iterator[Path]:
