@@ -25,8 +25,8 @@ if typing.TYPE_CHECKING:
     from xr_tensorfmt import vespa as vespa
     from xr_tensorfmt import virtual as virtual
     from xr_tensorfmt.datasets.explanation import Explanation
+    from xr_tensorfmt.opening import validate
     from xr_tensorfmt.saving import to_file
-    from xr_tensorfmt.validation import validate
 
 __all__ = [
     "Explanation",
@@ -50,7 +50,7 @@ _LAZY = {
     "Finding": "errors",
     "Explanation": "datasets.explanation",
     "to_file": "saving",
-    "validate": "validation",
+    "validate": "opening",
 }
 # Modules of functions for one purpose, and the packages that they need beside the required ones.
 _MODULES: dict[str, tuple[str, ...]] = {

@@ -1,10 +1,10 @@
-"""Open files as Datasets, trees and groups. These functions read only the header."""
+"""Open files as Datasets and groups, and validate them."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xarray import Dataset
 
@@ -14,10 +14,29 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.building import Keywords, build_dataset, check_keywords, find_dropped
 from xr_tensorfmt.datasets.lazy_array import add_versions_to_names
-from xr_tensorfmt.errors import TensorFormatWarning, build_keyword_error, find_stack_level, redact
-from xr_tensorfmt.formats import recognition
-from xr_tensorfmt.formats.recognition import find_open_options, read_container
+from xr_tensorfmt.errors import (
+    Finding,
+    TensorFormatError,
+    TensorFormatWarning,
+    build_keyword_error,
+    find_stack_level,
+    redact,
+)
+from xr_tensorfmt.formats.recognition import (
+    choose_format,
+    find_open_options,
+    find_parts,
+    list_files,
+    open_header,
+    read_container,
+)
 from xr_tensorfmt.sources import get_path, is_remote, is_url
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+MAX_FINDINGS_PER_CHECK = 20
+"""Limit on the findings of each kind if all findings are requested."""
 
 
 def open_file(file: Any, keywords: Keywords) -> Dataset:
@@ -54,7 +73,7 @@ def open_group(file: Any, keywords: Keywords) -> tuple[HeaderReader, Container]:
     """Return a reader of the header of a file, and the tensors of the requested group."""
     check_keywords(keywords)
     _check_format_options(keywords)  # before a request to a store
-    reader = recognition.open_header(
+    reader = open_header(
         file,
         keywords["io"],
         keywords["storage_options"],
@@ -78,7 +97,7 @@ def _check_format_options(keywords: Keywords) -> None:
 
 def parse_file(reader: HeaderReader, keywords: Keywords) -> Container:
     """Parse the header of a file, and warn about findings."""
-    file_format = recognition.choose_format(reader, keywords["format"])
+    file_format = choose_format(reader, keywords["format"])
     dims = keywords["dims"]
     if isinstance(dims, Mapping):
         prefix = groups.get_prefix(keywords["group"], keywords["separator"])
@@ -88,3 +107,73 @@ def parse_file(reader: HeaderReader, keywords: Keywords) -> Container:
     for finding in container.findings:
         warnings.warn(finding.sentence, TensorFormatWarning, stacklevel=find_stack_level())
     return container
+
+
+def validate(
+    file: Any,
+    *,
+    all: bool = False,
+    format: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    fs: AbstractFileSystem | None = None,
+) -> list[Finding]:
+    """Check a whole file and return its faults.
+
+    The file is read in pieces of a few MiB, or whole tensors of text and compressed values. Most
+    formats have no checksum of values, so a value changed to another valid value is not found.
+
+    Parameters
+    ----------
+    file : str, PathLike, file object, bytes, bytearray or memoryview
+        The file: a path, a URL, or its content. Of a directory, all tensor files are checked.
+    all : bool
+        Return up to 20 findings per check instead of the first.
+    format, storage_options, fs
+        As in `TensorFormatBackend.open_dataset`.
+
+    Returns
+    -------
+    list of Finding
+        Faults, or an empty list if the file is valid.
+
+    Raises
+    ------
+    SourceChangedError
+        The file changes during the check.
+    OSError
+        The file cannot be read.
+    ValueError, TypeError
+        An argument does not apply to the file.
+
+    Examples
+    --------
+    >>> from xr_tensorfmt import tutorial, validate
+    >>> validate(tutorial.get_path("snapshot"))
+    []
+    """
+    try:
+        reader = open_header(file, "read", storage_options, fs)
+    except IsADirectoryError:
+        options: dict[str, Any] = {"storage_options": storage_options, "fs": fs}
+        paths = list_files(get_path(file), **options)
+        options |= {"all": all, "format": format}
+        return [finding for path in paths for finding in validate(path, **options)]
+    try:
+        file_format = choose_format(reader, format)
+        container = read_container(reader, file_format, file_format.validation_options)
+    except TensorFormatError as error:
+        name = reader.source.file_name
+        is_part = format is None and find_parts([name], lambda _: reader).get(name)
+        return [] if is_part else [error.to_finding()]
+    limit = MAX_FINDINGS_PER_CHECK if all else 1
+    checked: list[Finding] = []
+    try:
+        checked.extend(file_format.check(reader, container, limit))
+    except TensorFormatError as error:
+        checked.append(error.to_finding())
+    # If the reader and the check report the same field, keep the finding of the check.
+    fields = {(finding.path, finding.field, finding.offset) for finding in checked}
+    findings = [x for x in container.findings if (x.path, x.field, x.offset) not in fields]
+    tensors = (*container.tensors, *container.coordinates)
+    values = (finding for x in tensors for finding in x.validate(reader.source, limit))
+    return [*findings, *checked, *values]

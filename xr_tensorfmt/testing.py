@@ -16,8 +16,8 @@ import xarray as xr
 
 from xr_tensorfmt.backend import explain
 from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.opening import validate
 from xr_tensorfmt.saving import to_file
-from xr_tensorfmt.validation import validate
 
 __all__ = ["FormatTests", "WritableFormatTests"]
 

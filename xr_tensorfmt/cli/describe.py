@@ -21,7 +21,7 @@ from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.recognition import choose_format, find_parts, open_header
 from xr_tensorfmt.opening import open_group
-from xr_tensorfmt.validation import validate as find_faults
+from xr_tensorfmt.opening import validate as find_faults
 
 _MAX_CHARACTERS, _MAX_WIDTH = 72, 80
 _DESCRIBED = frozenset({"format", "version", "dtype"})  # keys that are elsewhere in a document
