@@ -279,7 +279,7 @@ def test_interrupted_command_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> 
     for module, name, arguments in (
         ("describe", "open_group", ["info", path]),
         ("describe", "find_faults", ["validate", path]),
-        ("stores", "open_input", ["convert", path, "b.npy"]),
+        ("convert", "open_input", ["convert", path, "b.npy"]),
     ):
         monkeypatch.setattr(sys.modules[f"xr_tensorfmt.cli.{module}"], name, interrupt)
         result = run(*arguments)

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from xr_tensorfmt.cli import common, describe, stores
+from xr_tensorfmt.cli import common, describe
+from xr_tensorfmt.cli.convert import STORED_VALUES, open_input
 from xr_tensorfmt.core.elements import Array, get_stored_name
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, contiguous_chunk, iterate_chunks
-from xr_tensorfmt.datasets.groups import flatten_tree
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.writing.encoding import is_numeric
 
@@ -48,13 +48,12 @@ def diff(first: str, second: str, rtol: float, atol: float, **options: Any) -> N
     files = (first, second)
     # Stores contain decoded values, or attributes by which xarray decodes them.
     formats = {options["format"] or common.get_store_format(file) for file in files}
-    stored = {} if formats & set(common.STORES) else stores.STORED_VALUES
+    stored = {} if formats & set(common.STORES) else STORED_VALUES
     opened = []
     try:
         for file in files:
             with common.format_errors(file):
-                data = stores.open_input(file, cache=False, **stored, **options)
-                opened.append(flatten_tree(file, data, options["separator"], ["attrs"]))
+                opened.append(open_input(file, drop=["attrs"], cache=False, **stored, **options))
         with common.format_errors(*files):
             lines = compare(opened[0], opened[1], rtol, atol, files)
     except click.ClickException as error:
