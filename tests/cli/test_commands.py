@@ -159,7 +159,7 @@ def test_patterns_of_urls() -> None:
     documents = json.loads(run_ok("info", "--json", f"{url}/*.mag"))
     assert [os.path.basename(document["path"]) for document in documents] == ["a.mag", "b.mag"]
     assert run_ok("validate", f"{url}/*.mag").count(": ok") == 2
-    assert "*.npy: No file" in run_failing("validate", f"{url}/*.npy")
+    assert "*.npy: No such file" in run_failing("validate", f"{url}/*.npy")
 
 
 def test_info_shows_byte_order() -> None:
