@@ -58,10 +58,10 @@ class _ExistingFile:
 
     def write(self, batches: Iterator[EncodedBatch]) -> int:
         """Write bytes at their offsets. Raise SourceChangedError if a header has changed."""
-        if _compute_guard(self.heads) != self.guard:
-            expected, hint = "the file whose header was read", "call the writer again"
-            raise SourceChangedError(self.path, "the file", "replaced", expected, hint)
-        with open_descriptor(self.path) as descriptor:
+        with open_descriptor(self.path) as descriptor:  # of this file, even if it is replaced now
+            if _compute_guard(self.heads) != self.guard:
+                expected, hint = "the file whose header was read", "call the writer again"
+                raise SourceChangedError(self.path, "the file", "replaced", expected, hint)
             write_batches(descriptor, batches)
             return os.fstat(descriptor).st_ino
 
