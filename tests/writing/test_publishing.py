@@ -148,6 +148,16 @@ def test_values_in_memory_at_the_call_are_written(tmp_path: Path, suffix: str) -
         assert (values == number).all()
 
 
+def test_values_that_xarray_has_kept_are_written_as_at_the_call(tmp_path: Path) -> None:
+    to_file(xr.Dataset({"a": ("x", np.zeros(9, "f4"))}), tmp_path / "a.mag")
+    ds = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt")
+    kept = ds.a.values
+    task = to_file(ds, tmp_path / "b.mag", compute=False)
+    kept[:] = 7
+    task.compute()
+    assert not load(tmp_path / "b.mag").a.any()
+
+
 def test_values_of_a_region_in_memory_at_the_call_are_written(tmp_path: Path) -> None:
     path, buffer = tmp_path / "a.mag", np.zeros(2, "f4")
     to_file(xr.Dataset({"a": ("x", np.zeros(6, "f4"))}), path)

@@ -157,6 +157,13 @@ def get_lazy_data(variable: Variable) -> Any:
     return variable._data  # noqa: SLF001
 
 
+def unwrap(data: Any) -> Any:
+    """Return the array inside wrappers of xarray."""
+    while hasattr(data, "array"):
+        data = data.array
+    return data
+
+
 def find_lazy_tensor(data: Any, wrappers: type | tuple[type, ...] = object) -> Any:
     """Return the array with a `TensorArray` and a key inside wrappers of xarray, or None."""
     data = get_lazy_data(data) if isinstance(data, Variable) else data

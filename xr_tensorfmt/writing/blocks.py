@@ -35,7 +35,12 @@ from xr_tensorfmt.core.layout import (
 )
 from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.selection import Indices, Selection
-from xr_tensorfmt.datasets.lazy_array import drop_chunks, find_undecoded_tensor, get_lazy_data
+from xr_tensorfmt.datasets.lazy_array import (
+    drop_chunks,
+    find_undecoded_tensor,
+    get_lazy_data,
+    unwrap,
+)
 from xr_tensorfmt.writing.encoding import Conversion, check_dense
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 
@@ -152,8 +157,8 @@ def is_chunked(variable: Variable) -> bool:
 def keep_values(planned: Iterable[PlannedVariable]) -> tuple[PlannedVariable, ...]:
     """Copy values in memory, which may change before a delayed write is computed."""
     return tuple(
-        replace(item, variable=item.variable.copy(data=data.copy()))
-        if isinstance(data := get_lazy_data(item.variable), np.ndarray)
+        replace(item, variable=item.variable.copy(data=np.array(item.variable.values)))
+        if isinstance(unwrap(get_lazy_data(item.variable)), np.ndarray)
         else item
         for item in planned
     )

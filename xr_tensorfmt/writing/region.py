@@ -22,7 +22,7 @@ from xr_tensorfmt.core.selection import Indices, Selection, array_to_indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.explanation import find_values
-from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, get_lazy_data
+from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, get_lazy_data, unwrap
 from xr_tensorfmt.errors import SourceChangedError, did_you_mean, shorten
 from xr_tensorfmt.sources.local import LocalFile, find_mapped_file
 from xr_tensorfmt.sources.locations import Location
@@ -296,12 +296,11 @@ def _read_region(tensor: Tensor, source: Source, positions: Positions) -> Variab
 def _copy_mapped(name: str, variable: Variable, path: str) -> Variable:
     """Copy values in a map of an unknown file. Raise ValueError if values are of the file."""
     data = get_lazy_data(variable)
-    files: list[str | None] = []
-    for values in find_values(data) if is_chunked(variable) else [data]:
-        lazy = find_lazy_tensor(values)
-        while hasattr(values, "array"):
-            values = values.array  # noqa: PLW2901  # xarray has wrapped the values
-        files.append(find_mapped_file(values) if lazy is None else lazy.array.source.name)
+    files = [
+        find_mapped_file(unwrap(values)) if lazy is None else lazy.array.source.name
+        for values in (find_values(data) if is_chunked(variable) else [data])
+        for lazy in [find_lazy_tensor(values)]
+    ]
     for file in filter(None, files):
         with suppress(OSError):  # a URL, or a name of something without a path
             if os.path.samefile(file, path):
