@@ -156,9 +156,6 @@ def build_container(
 KeyedVariable: TypeAlias = "tuple[Variable, Conversion]"
 """A variable to write, and its conversion, whose name is the key."""
 
-PlacedTensors = dict[str, tuple[tuple[int, ...], Element, int, int]]
-"""Shape, element, start and stop of tensors by key, in bytes after the start of the first one."""
-
 Coordinates: TypeAlias = "dict[str, Variable]"
 
 
@@ -168,23 +165,23 @@ def count_bytes(entry: KeyedVariable) -> int:
     return int(variable.size) * conversion.element.stored.itemsize
 
 
-def place_tensors(variables: Iterable[KeyedVariable], alignment: int = 1) -> PlacedTensors:
-    """Store tensors one after the other."""
-    placed, stop = PlacedTensors(), 0
+def place_tensors(variables: Iterable[KeyedVariable], alignment: int = 1) -> dict[str, Dense]:
+    """Store tensors one after the other, from 0 on."""
+    placed, stop = dict[str, Dense](), 0
     for variable, conversion in variables:
-        nbytes = count_bytes((variable, conversion))
-        start = stop + -stop % alignment if nbytes else stop
-        stop = start + nbytes
-        placed[conversion.name] = variable.shape, conversion.element, start, stop
+        start = stop + -stop % alignment if variable.size else stop
+        placed[conversion.name] = layout = Dense(variable.shape, conversion.element, start)
+        stop = layout.stop
     return placed
 
 
 def place_variables(
-    variables: Iterable[KeyedVariable], placed: PlacedTensors, offset: int
+    variables: Iterable[KeyedVariable], placed: Mapping[str, Dense], offset: int
 ) -> Iterator[tuple[Variable, Dense, Conversion]]:
     """Yield variables with their layouts if the first one is at an offset."""
     for variable, item in variables:
-        yield variable, Dense(variable.shape, item.element, offset + placed[item.name][2]), item
+        layout = placed[item.name]
+        yield variable, Dense(layout.shape, layout.element, offset + layout.offset), item
 
 
 def select_stored(

@@ -25,6 +25,7 @@ from xr_tensorfmt.errors import (
     did_you_mean,
     redact,
     shorten,
+    warn,
 )
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.registry import find_format, find_format_by_suffix, load_formats
@@ -111,8 +112,7 @@ def find_parts(names: Iterable[str], open_reader: Callable[[str], HeaderReader])
         by_format[find_format_by_suffix(name)].append(name)
     parts: dict[str, str] = {}
     for file_format, named in by_format.items():
-        if file_format is not None:
-            parts |= file_format.find_parts(named, open_reader)
+        parts |= file_format.find_parts(named, open_reader) if file_format else {}
     return parts
 
 
@@ -182,8 +182,8 @@ def _match_plugin(file_format: Format, reader: HeaderReader) -> Match:
     except (OSError, TensorFormatError):
         return Match.NONE
     except (Exception, SystemExit) as error:  # noqa: BLE001  # packages can raise anything
-        problem = f"{file_format.name!r} cannot be compared with {reader.source.name}"
-        registry.warn_of_plugin(problem, error)
+        problem = f"{file_format.name!r} cannot be compared with {reader.source.name}: {error!r}"
+        warn(f"the format {problem}; update or remove its package")
         return Match.NONE
 
 

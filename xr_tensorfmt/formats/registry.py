@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import entry_points
@@ -11,13 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from xr_tensorfmt.core.file_format import CONTRACT_VERSION, Format
-from xr_tensorfmt.errors import (
-    TensorFormatWarning,
-    build_choice_error,
-    did_you_mean,
-    find_stack_level,
-    redact,
-)
+from xr_tensorfmt.errors import build_choice_error, did_you_mean, redact, warn
 from xr_tensorfmt.formats.cc4s import Cc4sFormat
 from xr_tensorfmt.formats.mag import MagFormat
 from xr_tensorfmt.formats.npy import NpyFormat, NpzFormat
@@ -55,14 +48,9 @@ def load_plugins() -> tuple[Format, ...]:
         try:
             loaded.append(_load_plugin(entry.load(), (*BUILT_IN, *loaded)))
         except (Exception, SystemExit) as error:  # noqa: BLE001  # packages can raise anything
-            warn_of_plugin(f"{entry.name!r} of {entry.value} cannot be used", error)
+            problem = f"the format {entry.name!r} of {entry.value} cannot be used: {error!r}"
+            warn(f"{problem}; update or remove its package")
     return tuple(loaded)
-
-
-def warn_of_plugin(problem: str, error: BaseException) -> None:
-    """Warn that a format of another package is skipped."""
-    message = f"the format {problem}: {error!r}; update or remove its package"
-    warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
 
 
 def _load_plugin(plugin: Any, known: Iterable[Format]) -> Format:
@@ -89,10 +77,10 @@ def load_formats() -> Iterator[Format]:
 
 def find_format(name: str) -> Format:
     """Return the format with a name. Raise ValueError if the name is unknown."""
-    formats = {file_format.name: file_format for file_format in load_formats()}
-    if name not in formats:
-        raise build_choice_error("format", name, formats)
-    return formats[name]
+    for file_format in load_formats():
+        if file_format.name == name:
+            return file_format
+    raise build_choice_error("format", name, list_names())
 
 
 def find_format_by_suffix(path: str) -> Format | None:
@@ -106,9 +94,9 @@ def find_format_for_path(path: str, stores: Mapping[str, str] = MappingProxyType
     file_format = find_format_by_suffix(path)
     if file_format and file_format.can_write:
         return file_format
-    writable = [file_format for file_format in load_formats() if file_format.can_write]
-    names = [*(file_format.name for file_format in writable), *dict.fromkeys(stores.values())]
-    suffixes = [*(suffix for other in writable for suffix in other.suffixes), *stores]
+    writable = [known for known in load_formats() if known.can_write]
+    names = [*(known.name for known in writable), *dict.fromkeys(stores.values())]
+    suffixes = [*(suffix for known in writable for suffix in known.suffixes), *stores]
     problem = "the suffix names no format" + did_you_mean(os.path.splitext(path)[1], suffixes)
     if file_format:
         problem = f"{file_format.title} can only be read"

@@ -17,6 +17,7 @@ from xr_tensorfmt.core.embedded_metadata import (
     strip_dtypes,
 )
 from xr_tensorfmt.core.file_format import EMBEDDED_KEY
+from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.formats import keyed
 from xr_tensorfmt.formats.mag.read import (
     ALIGNMENT,
@@ -48,7 +49,7 @@ def plan(checked: CheckedInput) -> FilePlan:
                 f"magnetron loads at most {MAX_SNAPSHOT_DIMENSIONS}; stack some of them"
             )
     placed = keyed.place_tensors(variables, ALIGNMENT)
-    data_bytes = max((stop for *_, stop in placed.values()), default=0)
+    data_bytes = max((layout.stop for layout in placed.values()), default=0)
     if not data_bytes:
         raise ValueError(
             f"{checked.path}: magnetron cannot load a snapshot without elements; "
@@ -83,18 +84,18 @@ def _build_metadata(
     return metadata
 
 
-def _pack_document(placed: keyed.PlacedTensors, metadata: Mapping[str, Any]) -> bytes:
+def _pack_document(placed: Mapping[str, Dense], metadata: Mapping[str, Any]) -> bytes:
     """Encode the document. Offsets of tensors are relative to the data section."""
     file_info = (1, datetime.now().astimezone().isoformat(), "0.2.2", "0.3.0")  # magnetron 0.2.2
     entries = {}
-    for key, (shape, element, start, stop) in placed.items():
-        dtype_id = DTYPES.index(element.name)
+    for key, layout in placed.items():
+        dtype_id = DTYPES.index(layout.element.name)
         entries[key] = {
-            "shape": shape,
+            "shape": layout.shape,
             "dtype": DTYPE_NAMES[dtype_id],
             "dtype_id": dtype_id,
-            "offset": start,
-            "nbytes": stop - start,
+            "offset": layout.offset,
+            "nbytes": layout.stop - layout.offset,
         }
     content: dict[str, Any] = dict(zip(FILE_INFO, file_info, strict=True))
     content |= {METADATA: metadata, TENSORS: entries}

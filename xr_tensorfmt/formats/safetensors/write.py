@@ -88,9 +88,12 @@ def _plan_file(
     placed = keyed.place_tensors(ordered)
     content: dict[str, Any] = {METADATA: metadata} if metadata else {}
     for _, conversion in entries:
-        shape, element, *offsets = placed[conversion.name]  # relative to the end of the header
-        dtype = _NAMES[element.name]
-        content[conversion.name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+        layout = placed[conversion.name]
+        content[conversion.name] = {
+            "dtype": _NAMES[layout.element.name],
+            "shape": layout.shape,
+            "data_offsets": (layout.offset, layout.stop),  # relative to the end of the header
+        }
     options: Any = {"separators": (",", ":"), "ensure_ascii": False, "check_circular": False}
     text = dumps(content, **options).encode()
     text += b" " * (-len(text) % LENGTH_BYTES)
@@ -98,7 +101,7 @@ def _plan_file(
     check_header_size(checked, header, MAX_HEADER_BYTES)
     placed_variables = keyed.place_variables(ordered, placed, len(header))
     planned = tuple(starmap(PlannedVariable, placed_variables))
-    size = max((stop for _, _, _, stop in placed.values()), default=0)
+    size = max((layout.stop for layout in placed.values()), default=0)
     return FilePlan(len(header) + size, (Piece(0, header),), planned)
 
 
