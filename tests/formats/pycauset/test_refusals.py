@@ -354,8 +354,8 @@ def test_recursive_blocks_raise(tmp_path: Path) -> None:
 
 def test_number_of_blocks_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, _ = block_matrix(tmp_path)
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.read.MAX_BLOCKS", 3)
-    with pytest.raises(TensorFormatError, match="more than 3, or"):
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.read.MAX_BLOCKS", 2)
+    with pytest.raises(TensorFormatError, match="more than 2, or"):
         load(path)
 
 

@@ -42,7 +42,7 @@ STORED_ELEMENTS: Mapping[str, Element] = {
 
 _INTEGERS = tuple(name for name in DTYPES if "INT" in name)
 _DOUBLE = ("FLOAT64",)
-# The stored part, and the data types, of matrix types with all values in one file.
+# The stored part, and the data types, of matrix types.
 MATRIX_TYPES: Mapping[str, tuple[str, Sequence[str]]] = {
     "CAUSAL": ("triangle", ("BIT",)),
     "TRIANGULAR_INTEGER": ("triangle", _INTEGERS),
@@ -55,6 +55,7 @@ MATRIX_TYPES: Mapping[str, tuple[str, Sequence[str]]] = {
     "DIAGONAL": ("diagonal", _DOUBLE),
     "SYMMETRIC": ("triangle", _DOUBLE),
     "ANTISYMMETRIC": ("triangle", _DOUBLE),
+    "BLOCK": ("blocks", ()),
 }
 VECTORS = ("VECTOR", "UNIT_VECTOR")
 # Factors of the mirror image below the diagonal.
@@ -102,8 +103,8 @@ class Matrix:
 
     @property
     def stored(self) -> str:
-        """The stored part of the values: all, triangle, diagonal or none."""
-        return MATRIX_TYPES[self.matrix_type][0]
+        """The stored part of the values, or an empty string if the type is unknown."""
+        return MATRIX_TYPES.get(self.matrix_type, ("", ()))[0]
 
 
 def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:

@@ -90,7 +90,6 @@ class MatrixFile:
     matrix: Matrix
     stored: Layout
     payload_bytes: int = 0
-    blocks: tuple[MatrixFile, ...] = ()
 
     @property
     def layout(self) -> Layout:
@@ -103,56 +102,49 @@ class MatrixFile:
         return layout
 
     @property
-    def stop(self) -> int:
-        """Offset of the end of the file."""
-        return max(self.matrix.offset + self.payload_bytes, self.matrix.min_stop)
-
-    @property
-    def files(self) -> tuple[MatrixFile, ...]:
-        """The file and the files of its blocks, including nested blocks."""
-        return (self, *(file for block in self.blocks for file in block.files))
+    def end(self) -> End:
+        """End of the file."""
+        stop = max(self.matrix.offset + self.payload_bytes, self.matrix.min_stop)
+        return End(self.source, stop, "the matrix")
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a PyCauset file."""
     options.refuse_stored(reader.source.name)
-    file = _open_file(reader, iter(range(MAX_BLOCKS)), MAX_BLOCK_LEVELS)
+    files: list[MatrixFile] = []
+    file = _open_file(reader, files, MAX_BLOCK_LEVELS)
     matrix, metadata, layout = file.matrix, file.matrix.metadata, file.layout
-    if file.blocks or matrix.stored in ("diagonal", "none"):
+    if matrix.stored in ("diagonal", "none", "blocks"):
         field, count = f"the shape of a {matrix.matrix_type}", prod(layout.shape)
         options.check_filled(reader.source.name, field, count, "few", matrix.types_offset)
     default_dims = ("index",) if len(layout.shape) == 1 else ("row", "col")
     dims = name_dims(options.dims, options.name, default_dims)
     return Container(
         (Tensor(options.name, dims, layout, dict(_build_attrs(metadata)), _build_encoding(file)),),
-        findings=tuple(finding for part in file.files for finding in part.matrix.findings),
+        findings=tuple(finding for part in files for finding in part.matrix.findings),
         embedded=metadata.values.get(EMBEDDED_KEY),
-        ends=tuple(End(part.source, part.stop, "the matrix") for part in file.files),
+        ends=tuple(part.end for part in files),
         derived=tuple(_describe_derived(matrix)),
-        parsed=file,
+        parsed=files,
     )
 
 
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
     """Check the checksums of a file, and the files of its blocks."""
-    file: MatrixFile = container.parsed
-    for part in file.files:
-        yield from check_checksums(part.source, part.matrix.members)
-        if part is not file and not part.blocks:
-            yield from Tensor("tensor", (), part.stored).validate(part.source, limit)
+    *blocks, file = container.parsed
+    yield from check_checksums(file.source, file.matrix.members)
+    for block in blocks:
+        yield from check_checksums(block.source, block.matrix.members)
+        yield from Tensor("tensor", (), block.stored).validate(block.source, limit)
 
 
 def _build_encoding(file: MatrixFile) -> dict[str, Any]:
     matrix, layout = file.matrix, file.layout
+    names = "version", "matrix_type", "data_type", "seed", "is_transposed", "is_conjugated"
     encoding = {
         "format": NAME,
-        "version": matrix.version,
-        "matrix_type": matrix.matrix_type,
-        "data_type": matrix.data_type,
-        "seed": matrix.seed,
+        **{name: getattr(matrix, name) for name in names},
         "scalar": [complex(matrix.scalar).real, complex(matrix.scalar).imag],
-        "is_transposed": matrix.is_transposed,
-        "is_conjugated": matrix.is_conjugated,
         "is_temporary": False,
         "shape": (matrix.rows, matrix.columns),
         "byteorder": "little",
@@ -165,11 +157,13 @@ def _build_encoding(file: MatrixFile) -> dict[str, Any]:
     return {"tensorfmt": encoding, "dtype": build_file_dtype(name, layout.dtype)}
 
 
-def _open_file(reader: HeaderReader, budget: Iterator[int], levels: int) -> MatrixFile:
-    """Open a file, with as many blocks as `budget` has left, in up to `levels`."""
+def _open_file(reader: HeaderReader, opened: list[MatrixFile], levels: int) -> MatrixFile:
+    """Open a file and its blocks, in up to `levels`. Append all of them to a list."""
     matrix, source = _read_header(reader), reader.source
-    if matrix.matrix_type == "BLOCK":
-        return _open_blocks(source, matrix, budget, levels)
+    if matrix.stored == "blocks":
+        layout = _open_blocks(source, matrix, opened, levels)
+        opened.append(MatrixFile(source, matrix, layout))
+        return opened[-1]
     if matrix.payload_length is not None and matrix.matrix_type.startswith("TRIANGULAR"):
         matrix = _detect_diagonal(reader, matrix, matrix.payload_length)
     stored, size = build_layout(matrix, source.name)
@@ -178,7 +172,8 @@ def _open_file(reader: HeaderReader, budget: Iterator[int], levels: int) -> Matr
     is_complete = matrix.offset + size <= matrix.limit
     actual = f"{max(0, matrix.limit - matrix.offset)} bytes"
     reader.check(is_complete, field, actual, f"{size} bytes", offset=matrix.offset)
-    return MatrixFile(source, matrix, stored, size)
+    opened.append(MatrixFile(source, matrix, stored, size))
+    return opened[-1]
 
 
 def _detect_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matrix:
@@ -200,19 +195,16 @@ def _detect_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matri
     return replace(matrix, has_diagonal=has_diagonal, encoding=encoding)
 
 
-def _open_blocks(source: Source, matrix: Matrix, budget: Iterator[int], levels: int) -> MatrixFile:
-    """Open the blocks of a matrix, within the remaining limits."""
-    manifest = matrix.metadata.get_fields("block_manifest", {})
+def _open_blocks(source: Source, matrix: Matrix, opened: list[MatrixFile], levels: int) -> Layout:
+    """Open the blocks of a matrix, within the limits."""
+    manifest, blocks = matrix.metadata.get_fields("block_manifest", {}), []
     actual = f"more than {MAX_BLOCKS}, or more than {MAX_BLOCK_LEVELS} levels of them"
-    files, blocks = [], []
     for entry, rows, columns in _list_blocks(manifest, matrix):
-        is_allowed = levels > 0 and next(budget, None) is not None
+        is_allowed = levels > 0 and len(opened) < MAX_BLOCKS
         manifest.check(is_allowed, "children", actual, "fewer blocks")
-        file = _open_block(source, entry, (len(rows), len(columns)), budget, levels - 1)
-        files.append(file)
+        file = _open_block(source, entry, (len(rows), len(columns)), opened, levels - 1)
         blocks.append((file.source, file.layout, (rows.start, columns.start)))
-    layout = build_blocks((matrix.rows, matrix.columns), blocks)
-    return MatrixFile(source, matrix, layout, blocks=tuple(files))
+    return build_blocks((matrix.rows, matrix.columns), blocks)
 
 
 def _list_blocks(manifest: Fields, matrix: Matrix) -> Iterator[tuple[Fields, range, range]]:
@@ -239,7 +231,7 @@ def _get_ranges(manifest: Fields, key: str, length: int) -> list[range]:
 
 
 def _open_block(
-    source: Source, entry: Fields, shape: tuple[int, int], budget: Iterator[int], levels: int
+    source: Source, entry: Fields, shape: tuple[int, int], opened: list[MatrixFile], levels: int
 ) -> MatrixFile:
     """Open a block, and raise TensorFormatError if it belongs to another matrix."""
     name = entry.get("path", str)
@@ -247,7 +239,7 @@ def _open_block(
     expected = entry.get("payload_uuid", str), shape
     location = f"{source.file_name}.blocks/{name}"
     reader = HeaderReader(*open_sibling(source, location, f"it is a block of {source.name}"))
-    block = _open_file(reader, budget, levels)
+    block = _open_file(reader, opened, levels)
     actual = block.matrix.encoding.get("payload_uuid"), block.layout.shape
     required, offset = f"{expected} as in {source.name}", block.matrix.types_offset
     field = "metadata.payload_uuid and the shape of a block"
