@@ -127,34 +127,6 @@ _LARGE_POINT = 512
 _MAX_POINTS = 1 << 21
 
 
-def _arrange(
-    values: Array,
-    post_indexers: Sequence[PostIndexer],
-    result_axes: Sequence[tuple[int, ...]] | None = None,
-    result_shape: tuple[int, ...] = (),
-) -> Array:
-    """Index the axes of values, and split, transpose and broadcast them to the result of a key.
-
-    `result_axes` are the axes of the result for each axis that is left; None if their order stays.
-    """
-    # Start with the last axis, because dropping an axis renumbers the axes behind it.
-    for axis, post_indexer in reversed(list(enumerate(post_indexers))):
-        if isinstance(post_indexer, np.ndarray):
-            values = np.take(values, post_indexer, axis=axis)
-        elif post_indexer != _KEEP:
-            values = values[(_KEEP,) * axis + (post_indexer, ...)]
-    if result_axes is None:
-        return values
-    axes = [axis for group in result_axes for axis in group]
-    split = values.reshape([result_shape[axis] for axis in axes])
-    ordered = split.transpose(np.argsort(axes)) if axes else split
-    missing = [axis for axis in range(len(result_shape)) if axis not in axes]
-    expanded = np.expand_dims(ordered, tuple(missing))
-    if expanded.shape == result_shape:
-        return expanded
-    return np.broadcast_to(expanded, result_shape).copy()
-
-
 def plan_key(
     layout: Layout, source: Source, key: Sequence[Any], *, is_vectorized: bool = False
 ) -> Plan:
@@ -162,7 +134,32 @@ def plan_key(
     if is_vectorized:
         return _plan_vectorized(layout, source, key)
     entries = list(map(normalize_entry, key, layout.shape))
-    return _plan_outer(layout, source, entries)
+    plan = layout.plan(source, Selection(layout.shape, tuple(indices for indices, _ in entries)))
+    post_indexers = [post_indexer for _, post_indexer in entries]
+    if all(post_indexer is _KEEP for post_indexer in post_indexers):
+        return plan
+    return plan.convert(lambda values: _index_axes(values, post_indexers))
+
+
+def _index_axes(values: Array, post_indexers: Sequence[PostIndexer]) -> Array:
+    """Apply the keys that are left to the axes of values."""
+    # Start with the last axis, because dropping an axis renumbers the axes behind it.
+    for axis, post_indexer in reversed(list(enumerate(post_indexers))):
+        if isinstance(post_indexer, np.ndarray):
+            values = np.take(values, post_indexer, axis=axis)
+        elif post_indexer is not _KEEP:
+            values = values[(_KEEP,) * axis + (post_indexer, ...)]
+    return values
+
+
+def _spread_axes(values: Array, groups: Sequence[tuple[int, ...]], shape: tuple[int, ...]) -> Array:
+    """Divide each axis into a group of axes of the result, order them, and broadcast them."""
+    axes = [axis for group in groups for axis in group]
+    split = values.reshape([shape[axis] for axis in axes])
+    ordered = split.transpose(np.argsort(axes)) if axes else split
+    missing = [axis for axis in range(len(shape)) if axis not in axes]
+    expanded = np.expand_dims(ordered, tuple(missing))
+    return expanded if expanded.shape == shape else np.broadcast_to(expanded, shape).copy()
 
 
 def normalize_entry(entry: Any, length: int) -> tuple[Indices, PostIndexer]:
@@ -195,21 +192,6 @@ def _normalize_indices(indices: NDArray[Any], length: int) -> Integers:
     return np.where(wide < 0, wide + length, wide)
 
 
-def _plan_outer(
-    layout: Layout,
-    source: Source,
-    entries: Sequence[tuple[Indices, PostIndexer]],
-    result_axes: Sequence[tuple[int, ...]] | None = None,
-    result_shape: tuple[int, ...] = (),
-) -> Plan:
-    """Plan a key that applies to each axis independently."""
-    plan = layout.plan(source, Selection(layout.shape, tuple(indices for indices, _ in entries)))
-    post_indexers = [post_indexer for _, post_indexer in entries]
-    if result_axes is None and all(post_indexer is _KEEP for post_indexer in post_indexers):
-        return plan
-    return plan.convert(lambda values: _arrange(values, post_indexers, result_axes, result_shape))
-
-
 def _plan_vectorized(layout: Layout, source: Source, key: Sequence[slice | Integers]) -> Plan:
     arrays = _broadcast(key, layout.shape)
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
@@ -225,24 +207,26 @@ def _plan_vectorized(layout: Layout, source: Source, key: Sequence[slice | Integ
         for axis in range(len(arrays))
         if axis not in joint
     }
-    axes = [varying[axis] for axis, (_, post) in entries.items() if not isinstance(post, int)]
-    if not joint:
-        return _plan_outer(layout, source, list(entries.values()), axes, shape)
-    joint_axes = tuple(sorted({a for axis in joint for a in varying[axis]}))
-    points = {axis: _flatten_axes(arrays[axis], joint_axes) for axis in joint}
-    return _plan_points(layout, source, points, entries, (joint_axes, *axes), shape)
+    others = {axis: indices for axis, (indices, _) in entries.items()}
+    post_indexers = [post_indexer for _, post_indexer in entries.values()]
+    groups = [varying[axis] for axis, (_, post) in entries.items() if not isinstance(post, int)]
+    if joint:
+        points_axes = tuple(sorted({a for axis in joint for a in varying[axis]}))
+        points = {axis: _flatten_axes(arrays[axis], points_axes) for axis in joint}
+        plan, order = _plan_points(layout, source, points, others)
+        groups, post_indexers = [points_axes, *groups], [order, *post_indexers]
+    else:
+        plan = layout.plan(source, Selection(layout.shape, tuple(others.values())))
+    return plan.convert(
+        lambda values: _spread_axes(_index_axes(values, post_indexers), groups, shape)
+    )
 
 
 def _plan_points(
-    layout: Layout,
-    source: Source,
-    points: Mapping[int, Integers],
-    entries: Mapping[int, tuple[Indices, PostIndexer]],
-    result_axes: Sequence[tuple[int, ...]],
-    result_shape: tuple[int, ...],
-) -> Plan:
-    """Plan a key that is pointwise along some axes and independent along the others."""
-    outer = Selection(layout.shape, tuple(indices for indices, _ in entries.values()))
+    layout: Layout, source: Source, points: Mapping[int, Integers], others: Mapping[int, Indices]
+) -> tuple[Plan, PostIndexer]:
+    """Plan the read of points along some axes, and of all others, and return their order."""
+    outer = Selection(layout.shape, tuple(others.values()))
     order: PostIndexer = _KEEP
     step = max(1, _MAX_POINTS // max(1, outer.size))
     if outer.size >= _LARGE_POINT:
@@ -253,15 +237,13 @@ def _plan_points(
     count = next(iter(points.values())).size
 
     def divide() -> Iterator[Selection]:
-        others = dict(zip(entries, outer.indices, strict=True))
         for first in range(0, count, step):
             batch = {axis: line[first : first + step] for axis, line in points.items()}
             yield _select_points(layout.shape, batch, others)
 
     shape, plan_batch = (count, *outer.shape), partial(layout.plan, source)
     plan = plan_batches(source, divide, plan_batch, shape, layout.dtype, is_concurrent=True)
-    post_indexers = [order, *(post_indexer for _, post_indexer in entries.values())]
-    return plan.convert(lambda values: _arrange(values, post_indexers, result_axes, result_shape))
+    return plan, order
 
 
 def _select_points(
