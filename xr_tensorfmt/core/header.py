@@ -78,15 +78,11 @@ class HeaderReader:
         self.check(size >= stop, "the file", f"{size} bytes", f"{stop} bytes", _INCOMPLETE, size)
 
     def error(
-        self,
-        field: str,
-        actual: object,
-        expected: str,
-        hint: str = CORRUPT,
-        offset: int | None = None,
+        self, field: str, actual: object, expected: str, hint: str = "", offset: int | None = None
     ) -> TensorFormatError:
-        """Create an error about a field of this file."""
-        return TensorFormatError(self.source.name, field, actual, expected, hint, offset=offset)
+        """Create an error about a field of this file, with `CORRUPT` as the default hint."""
+        path = self.source.name
+        return TensorFormatError(path, field, actual, expected, hint or CORRUPT, offset)
 
     def check(
         self,
@@ -94,7 +90,7 @@ class HeaderReader:
         field: str,
         actual: object,
         expected: str,
-        hint: str = CORRUPT,
+        hint: str = "",
         offset: int | None = None,
     ) -> None:
         """Raise the error about a field unless a condition holds."""
@@ -127,27 +123,13 @@ class Cursor:
         self.check(actual == marker, field, repr(actual), repr(marker))
 
     def check(
-        self,
-        holds: bool,
-        field: str,
-        actual: object,
-        expected: str,
-        hint: str = CORRUPT,
-        *,
-        skip: int = 0,
+        self, holds: bool, field: str, actual: object, expected: str, hint: str = "", skip: int = 0
     ) -> None:
         """Raise the error about the last field, after `skip` bytes, unless a condition holds."""
         self.reader.check(holds, field, actual, expected, hint, self.last + skip)
 
 
-_EXPECTED: dict[type, str] = {
-    bool: "a bool",
-    dict: "a mapping",
-    float: "a number",
-    int: "an integer",
-    list: "a list",
-    str: "a str",
-}
+_TITLES: dict[type, str] = {dict: "a mapping", float: "a number", int: "an integer"}
 
 
 @dataclass(frozen=True)
@@ -183,14 +165,15 @@ class Fields:
 
     def get(self, key: Any, kind: type[Value], default: Value | None = None) -> Value:
         """Return a value. Raise TensorFormatError if it is missing or of another type."""
+        expected = _TITLES.get(kind, f"a {kind.__name__}")
         if key not in self.values:
             if default is None:
-                raise self.error(key, "no such key", _EXPECTED[kind])
+                raise self.error(key, "no such key", expected)
             return default
         value = self.values[key]
         kinds: tuple[type, ...] = (int, float) if kind is float else (kind,)
         if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):
-            raise self.error(key, shorten(repr(value)), _EXPECTED[kind])
+            raise self.error(key, shorten(repr(value)), expected)
         return value  # type: ignore[return-value]
 
     def get_fields(self, key: Any, default: dict[Any, Any] | None = None) -> Self:

@@ -145,21 +145,11 @@ class Selection:
     def find_rows(
         self, count: int, stored: Integers, numbers: Integers | None = None
     ) -> tuple[Selection, Any]:
-        """Find the selected rows that are stored, along the first `count` axes.
+        """Find the selected rows that are stored. An axis of rows replaces the first `count` axes.
 
-        Parameters
-        ----------
-        count : int
-            Number of axes that are replaced by an axis of the stored rows.
-        stored : ndarray of int64
-            Flat indices along these axes that have a row, ascending.
-        numbers : ndarray of int64, optional
-            Numbers of these rows, by default in their order.
-
-        Returns
-        -------
-        Selection, tuple of ndarray
-            The selection by number, and the index of its elements in the values of this one.
+        `stored` are the flat indices along these axes that have a row, ascending, and `numbers` are
+        the indices of these rows, by default in their order. Return the selection of rows, and the
+        index of its elements in the values of this one.
         """
         first = Selection(self.tensor_shape[:count], self.indices[:count], self.is_pointwise)
         requested = first.flat
@@ -171,9 +161,8 @@ class Selection:
             kept = (indices_to_array(indices)[positions] for indices in others)
             return Selection(shape, (rows, *kept), True), positions
         order = np.argsort(rows)
-        return Selection(shape, (rows[order], *others)), np.unravel_index(
-            positions[order], first.shape
-        )
+        target = np.unravel_index(positions[order], first.shape)
+        return Selection(shape, (rows[order], *others)), target
 
     def sort(self) -> tuple[Selection, Integers | None]:
         """Return single elements without repetitions in the order of the file, or a range of them.
