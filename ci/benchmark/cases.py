@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,8 +29,8 @@ from zarr.storage import ObjectStore
 
 from benchmark import stores
 from benchmark.stores import BUCKET, SlowMemory, connect, get_options, run_server
-from benchmark.table import NUMPY, OURS, SAFETENSORS
-from xr_tensorfmt import pycauset, vespa
+from benchmark.table import NUMPY, OURS, PRODUCTS, SAFETENSORS
+from xr_tensorfmt import cc4s, pycauset, vespa
 from xr_tensorfmt.cli import main
 
 ROW = 16384  # elements of the fast axis of a dense tensor
@@ -452,6 +453,65 @@ def interval_sizes(folder: Path, order: int) -> Built:
         OURS: lambda: np.trim_zeros(pycauset.interval_sizes(ours()).values, "b"),
         "numpy": count,
     }, count
+
+
+def get_functions_of_tutorial() -> dict[str, Any]:
+    """Return the functions that the tutorial of cc4s defines."""
+    page = Path(__file__).parents[2] / "docs" / "tutorials" / "cc4s.md"
+    cells = re.findall(r"```\{code-cell\} ipython3\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    names: dict[str, Any] = {"xr": xr, "np": np}
+    for definition in re.findall(
+        r"^def .*?(?=\n\n\n|\Z)", "\n\n\n".join(cells), re.DOTALL | re.MULTILINE
+    ):
+        exec(definition, names)
+    return names
+
+
+@case("Quantum chemistry", "second-order energy of a vertex of {size}", GIB, name="energy")
+def compute_energy(folder: Path, size: int) -> Built:
+    states = max(int((size / 64) ** (1 / 3)), 8)
+    occupied, fields = states // 8, 4 * states
+    shape, chunks = (fields, states, states), (fields, states, 1)
+    parts = [RANDOM.normal(size=shape, chunks=chunks) / states for _ in range(2)]
+    energies = np.linspace(-1, 8, states)
+    ds = xr.Dataset(
+        {
+            "CoulombVertex": (("AuxiliaryField", "State", "State_2"), parts[0] + 1j * parts[1]),
+            "EigenEnergies": ("State", energies),
+        }
+    )
+    ds.CoulombVertex.attrs |= {"unit": 1.0, "halfGrid": 0}
+    fermi = float(energies[occupied - 1 : occupied + 1].mean())
+    ds.EigenEnergies.attrs |= {"unit": 1.0, "fermiEnergy": fermi}
+    cc4s.to_calculation(ds, folder / "calculation")
+    elements = folder / "calculation" / "CoulombVertex.elements"
+    low, high = energies[:occupied], energies[occupied:]
+    pairs = [(i, j) for i in range(occupied) for j in range(occupied)]
+
+    def select() -> tuple[np.ndarray, np.ndarray]:
+        vertex = np.memmap(elements, complex, "r", shape=shape, order="F")
+        i_a = np.ascontiguousarray(vertex[:, :occupied, occupied:].transpose(1, 2, 0)).conj()
+        b_j = np.ascontiguousarray(vertex[:, occupied:, :occupied].transpose(2, 0, 1))
+        return i_a, b_j
+
+    def loop() -> float:
+        total, (i_a, b_j) = 0.0, select()
+        for i, j in pairs:
+            integrals = i_a[i] @ b_j[j]
+            gap = low[i] + low[j] - high[:, np.newaxis] - high
+            total += (integrals.conj() * (2 * integrals - integrals.T) / gap).real.sum()
+        return total
+
+    def multiply() -> None:
+        i_a, b_j = select()
+        for i, j in pairs:
+            i_a[i] @ b_j[j]
+
+    def ours() -> float:
+        opened = cc4s.open_calculation(folder / "calculation")
+        return float(get_functions_of_tutorial()["second_order_energy"](opened))
+
+    return {OURS: ours, "numpy": loop, PRODUCTS: (multiply, lambda _: loop())}, loop
 
 
 LABELS = partial(case, "Labelled vectors")
