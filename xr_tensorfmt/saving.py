@@ -49,8 +49,7 @@ def to_file(
     Parameters
     ----------
     data : Dataset, DataArray or DataTree
-        The data, which may be opened from the file that is overwritten. Coordinates in a header and
-        labels of blocks are loaded into memory.
+        The data, which may be opened from the file that is overwritten.
     path : str, PathLike or OpenFile
         The file, or a URL that fsspec supports.
     format : str, optional
@@ -64,10 +63,9 @@ def to_file(
         are positions, and ``"auto"``, for one dimension or for all, finds the labels of the data.
     encoding : mapping, optional
         ``{name: {"dtype": ...}}``: the dtype of a variable in the file, to which floating-point
-        values are rounded. A name can be a pattern such as ``"layers.*"``, and ``{"dtype": ...}``
-        applies to all variables; both only to variables of the same kind. Formats with attributes
-        also support the keys of CF, as in `xarray.Dataset.to_netcdf`. For a DataTree,
-        ``{"/layers/0": {name: ...}}`` as in ``DataTree.to_zarr``.
+        values are rounded. A name can be a pattern, and ``{"dtype": ...}`` applies to all variables
+        of the same kind. Formats with attributes support the keys of CF, as in
+        `xarray.Dataset.to_netcdf`. A DataTree has ``{"/layers/0": {name: ...}}``.
     drop : list of {"name", "dims", "coords", "attrs"}
         Parts to omit if the format does not support them. Otherwise they raise an error.
     separator : str

@@ -221,10 +221,11 @@ class AtomicFile:
         self.flush_names()
 
     def flush_names(self) -> None:
-        """Flush the names in the directory to the disk."""
-        directory = os.path.dirname(self.target)
-        with suppress(OSError), open_descriptor(directory, os.O_RDONLY) as folder:
-            os.fsync(folder)
+        """Flush the names in the directory to the disk, unless the file is uploaded."""
+        if not self.base:
+            directory = os.path.dirname(self.target)
+            with suppress(OSError), open_descriptor(directory, os.O_RDONLY) as folder:
+                os.fsync(folder)
 
     def discard(self) -> bool:
         """Remove the unfinished file; return False if it does not exist or was renamed."""
@@ -380,6 +381,7 @@ def publish_set(index: Replacement, siblings: Sequence[Replacement]) -> None:
         index.file.fail(error, _settle(index, siblings))
         raise
     _forget(index, *siblings)
+    index.file.flush_names()
 
 
 def _settle(index: Replacement, siblings: Sequence[Replacement]) -> str:

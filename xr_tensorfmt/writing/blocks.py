@@ -10,13 +10,10 @@ from math import prod
 from typing import Any
 
 import dask.array
-import dask.local
-import dask.threaded
 import numpy as np
 from dask._task_spec import TaskRef
 from dask.array.core import normalize_chunks, slices_from_chunks
 from dask.array.optimization import optimize
-from dask.base import get_scheduler
 from dask.core import flatten
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
@@ -50,8 +47,8 @@ Chunks = tuple[tuple[int, ...], ...]
 MIN_RUN_BYTES = 512
 """Chunks with shorter runs in the file are merged: a system call costs more than the copy."""
 
-MAX_MERGED_BYTES = MAX_DIRECT_BYTES = 4 * DEFAULT_CHUNK_BYTES
-"""Limits on merged chunks, and on the bytes that one thread writes faster than a scheduler."""
+MAX_MERGED_BYTES = 4 * DEFAULT_CHUNK_BYTES
+"""Limit on the memory of merged chunks."""
 
 
 def merge_chunks(chunks: Chunks, units: Sequence[int], stored: float, itemsize: int) -> Chunks:
@@ -116,8 +113,7 @@ class BlockGrid:
 
     def read(self, block: int) -> Array:
         """Return the values of a block. The variable does not keep lazy ones."""
-        key = ... if self.count == 1 else self._slices[block]
-        data = get_lazy_data(self.variable)
+        data, key = get_lazy_data(self.variable), self._slices[block]
         values: Array = data[key] if isinstance(data, np.ndarray) else self.variable[key].values
         return values
 
@@ -225,17 +221,12 @@ Finish = Callable[[Sequence[Any], Sequence[int]], object]
 
 
 def write_blocks(files: Sequence[tuple[File, Sequence[BlockGrid]]]) -> None:
-    """Write all blocks. A cluster writes only dask arrays, this process the others."""
+    """Write values in memory and lazy ones in this thread, then dask arrays by the scheduler."""
     # Values in memory would fill the memory of the scheduler on their way to workers.
-    in_memory = [(file, [grid for grid in grids if not grid.is_chunked]) for file, grids in files]
+    for file, grids in files:
+        for batch in _split_batches(grids):
+            write_in_memory(batch, file)
     chunked = [(file, [grid for grid in grids if grid.is_chunked]) for file, grids in files]
-    if sum(grid.nbytes for _, grids in in_memory for grid in grids) > MAX_DIRECT_BYTES:
-        is_local = get_scheduler() in (None, dask.threaded.get, dask.local.get_sync)  # type: ignore[no-untyped-call]
-        plan_tasks(in_memory).compute(**({} if is_local else {"scheduler": "threads"}))  # type: ignore[no-untyped-call]
-    else:
-        for file, grids in in_memory:
-            for batch in _split_batches(grids):
-                write_in_memory(batch, file)
     if any(grids for _, grids in chunked):
         plan_tasks(chunked).compute()  # type: ignore[no-untyped-call]
 

@@ -150,7 +150,7 @@ def _finish(parts: Sequence[Part], files: Sequence[AtomicFile], inodes: Sequence
             file.complete(part.pieces)
         with lock_set(index.path) if is_set else nullcontext():
             orphans = _find_orphans(plan, index)
-            publish([file for part, file in zip(parts, files, strict=True) if _is_written(*part)])
+            _publish([file for part, file in zip(parts, files, strict=True) if _is_written(*part)])
             _remove([index.sibling(name) for name in orphans])
 
 
@@ -165,7 +165,7 @@ def _check_inodes(files: Sequence[AtomicFile], inodes: set[int]) -> None:
         raise OSError(ESTALE, reason, files[-1].target)
 
 
-def publish(files: Sequence[AtomicFile]) -> None:
+def _publish(files: Sequence[AtomicFile]) -> None:
     """Let complete files appear, the last one as their index. If one fails, restore the others."""
     *others, index = files
     if not others:
@@ -175,7 +175,6 @@ def publish(files: Sequence[AtomicFile]) -> None:
         publish_set(ObjectReplacement(index, objects), objects)
     else:
         publish_set(Replacement(index), [Replacement(file) for file in others])
-        index.flush_names()
 
 
 def build_target(location: Location, size: int, *, overwrite: bool) -> AtomicFile:
