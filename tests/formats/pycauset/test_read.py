@@ -332,6 +332,7 @@ def test_metadata_become_attributes() -> None:
     expected = {
         "matrix_type": "CAUSAL", "data_type": "BIT", "seed": 2**64 - 1, "scalar": [1.0, 0.0],
         "is_transposed": False, "is_conjugated": False, "is_temporary": False,
+        "properties": {"is_zero": False},
         "payload_uuid": "u" * 32, "object_type": "CausalSet",
     }  # fmt: skip
     assert {**file_info, **expected} == file_info

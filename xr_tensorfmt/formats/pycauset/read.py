@@ -289,19 +289,15 @@ def _parse_container(metadata: Fields, slot: Slot, limit: int) -> Matrix:
     if matrix.is_transposed and matrix.matrix_type not in VECTORS:
         # Vectors have n rows and 1 column, transposed or not. Matrices state the transposed shape.
         matrix = replace(matrix, rows=matrix.columns, columns=matrix.rows)
-    encoding = {
-        "payload_uuid": metadata.get("payload_uuid", str),
-        "slot": slot.name,
-        "generation": slot.generation,
-    }
+    encoding: dict[str, Any] = {"payload_uuid": metadata.get("payload_uuid", str)}
+    encoding |= {"slot": slot.name, "generation": slot.generation}
     if OBJECT_TYPE in metadata:
         encoding[OBJECT_TYPE] = metadata.get(OBJECT_TYPE, str)
-    return replace(
-        matrix,
-        row_bytes=R1_BIT_ROW_BYTES if matrix.matrix_type == "DENSE_FLOAT" else WORD_BYTES,
-        encoding=encoding,
-        payload_length=slot.payload_length,
-    )
+    properties = metadata.get("properties", dict, {}).items()
+    encoding["properties"] = {x: y for x, y in properties if isinstance(y, int | float | str)}
+    row_bytes = R1_BIT_ROW_BYTES if matrix.matrix_type == "DENSE_FLOAT" else WORD_BYTES
+    length = slot.payload_length
+    return replace(matrix, row_bytes=row_bytes, encoding=encoding, payload_length=length)
 
 
 def _build_attrs(metadata: Fields) -> Iterator[tuple[str, Any]]:
