@@ -18,6 +18,7 @@ from xr_tensorfmt import cc4s, to_file, validate
 from xr_tensorfmt.sources import find_matches, find_source, is_url, list_names, open_stream
 
 SUFFIXES = [".mag", ".tens", ".safetensors", ".npy", ".pycauset", ".tbf", ".yaml"]
+SUFFIXES += [".safetensors.index.json"]
 STEMS = ["H2O::hf", "run-1::a", "file::x", "memory::y", "simplecache::z", "zip::a", "s3:x"]
 STEMS += [
     "why?",

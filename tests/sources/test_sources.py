@@ -337,6 +337,13 @@ def test_file_object_is_source(path: Path) -> None:
     assert open_source(io.BytesIO(CONTENT))[0].name == "<BytesIO>"
 
 
+def test_memory_map_is_source(path: Path) -> None:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        source, _ = open_source(content)
+        assert source.size == len(CONTENT)
+        assert source.read(Extents.single(10, 30)).tobytes() == CONTENT[10:30]
+
+
 def test_file_object_that_gives_less_at_once_is_read_to_end() -> None:
     class Dribble(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:

@@ -40,7 +40,8 @@ _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" e
 _MIN_WINDOW, _MAX_WINDOW = 64 << 10, 64 << 20
 # Mean length of ranges up to which copying them from a window is faster than requests.
 _MAX_PIECE = 64 << 10
-_NON_BLOCKING = getattr(os, "O_NONBLOCK", 0)
+# Opening a named pipe, which may have replaced the file, would wait for a writer.
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _HOST = platform.node()
 
 
@@ -53,9 +54,14 @@ class _Window(mmap.mmap):
 _windows: WeakSet[_Window] = WeakSet()
 
 
-def _open_file(path: str) -> FileIO:
-    # Opening a named pipe, which may have replaced the file, would wait for a writer.
-    return FileIO(path, opener=lambda path, flags: os.open(path, flags | _NON_BLOCKING))
+@contextmanager
+def _open_file(path: str) -> Iterator[FileIO]:
+    descriptor = os.open(path, _READ)
+    try:
+        with FileIO(descriptor, closefd=False) as file:
+            yield file
+    finally:
+        os.close(descriptor)
 
 
 def _fill(file: BinaryIO | FileIO, start: int, buffer: memoryview) -> int:
@@ -216,7 +222,8 @@ class FileObject(Source):
         self._name = redact(name) if name and isinstance(name, str) else f"<{type(file).__name__}>"
         self._set_file(file)
         with self._use():
-            self.size = file.seek(0, os.SEEK_END)
+            file.seek(0, os.SEEK_END)  # returns None for a memory map before Python 3.13
+            self.size = file.tell()
 
     def _set_file(self, file: BinaryIO) -> tuple[BinaryIO, ForkSafeLock, int]:
         self._shared = file, share_lock(("file object", id(file))), os.getpid()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -172,7 +173,9 @@ def _find_unlisted(
 def _normalize_path(index: Fields, file: Any) -> str:
     """Return the path of a file without ``./``. Raise an error if it leaves the directory."""
     parts = [part for part in file.split("/") if part != "."] if isinstance(file, str) else []
-    is_inside = bool(parts) and all(map(is_file_name, parts))
+    # Windows alone gives colons a meaning.
+    names = parts if os.name == "nt" else [part.replace(":", "_") for part in parts]
+    is_inside = bool(parts) and all(map(is_file_name, names))
     expected = "paths of files in the directory of the index or below"
     index.check(is_inside, WEIGHT_MAP, shorten(repr(file)), expected)
     return "/".join(parts)
