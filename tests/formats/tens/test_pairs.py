@@ -64,7 +64,7 @@ def test_index_value_files_open_dense_with_zeros_elsewhere(
         dim: xr.DataArray(data.draw(pick), dims="p") for dim, pick in zip(sizes, picks, strict=True)
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairs, "PAIRS_AT_ONCE", 8)
+        patch.setattr(pairs, "ELEMENTS_AT_ONCE", 8)
         patch.setattr("xr_tensorfmt.sources.local._MIN_WINDOW", 1)
         tensor = xr.open_dataset(scratch, engine="tensorfmt", io=io).tensor
         np.testing.assert_array_equal(tensor.values, native, strict=True)

@@ -7,20 +7,20 @@ cc4s and sisi4s.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 from struct import Struct
 from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Element, Plain
+from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.embedded_metadata import MAX_EMBEDDED_BYTES
 from xr_tensorfmt.core.extents import PAGE
 from xr_tensorfmt.core.file_format import Container, End, OpenOptions, Tensor, name_dims
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
-from xr_tensorfmt.core.layout import Dense, Layout, column_major
+from xr_tensorfmt.core.layout import Dense, column_major
 from xr_tensorfmt.errors import Finding
 from xr_tensorfmt.formats.tens import MAGIC
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, Pairs, Symmetry, build_group
@@ -83,12 +83,9 @@ class TensHeader:
         dimensions = list(_DIMENSION.iter_unpack(raw))
         lengths = tuple(length for length, _ in dimensions)
         names = "".join(chr(name) for _, name in dimensions)
+        if version == VERSION_0_9 and (number_type, size, numbers) == (b"IEEE", 16, 2):
+            size = 8  # cc4s since 2018 and sisi4s write the size of a complex number
         return cls(version, number_type, size, numbers, lengths, names, bool(flags))
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return prod(self.lengths)
 
     @property
     def stop(self) -> int:
@@ -128,11 +125,8 @@ def _check_version(reader: HeaderReader, magic: bytes, version: int) -> None:
 _CHUNK_HEADER = Struct("<8sQ")
 CHUNK_HEADER_BYTES = _CHUNK_HEADER.size
 
-DENSE_DATA = b"DENSDATA"
-SYMMETRY = b"SYMMETRY"
-# Magic number of the chunk for embedded metadata, an extension of this package.
-EMBEDDED = b"XRTENSOR"
-DEFINED_MAGICS = (DENSE_DATA, SYMMETRY, EMBEDDED)
+# Magic numbers of chunks. The last one, for embedded metadata, is an extension of this package.
+DENSE_DATA, SYMMETRY, EMBEDDED = MAGICS = b"DENSDATA", b"SYMMETRY", b"XRTENSOR"
 
 # Sizes of chunks are multiples of this.
 CHUNK_UNIT = 8
@@ -156,6 +150,11 @@ class Chunk:
     def stop(self) -> int:
         """Offset of the first byte after the chunk."""
         return self.offset + self.size
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the format does not define the chunk."""
+        return self.magic not in MAGICS
 
 
 def compute_chunk_size(content_bytes: int) -> int:
@@ -226,171 +225,139 @@ def get_number_fields(dtype: np.dtype[Any]) -> tuple[bytes, int, int]:
 COMPONENT = "component"
 
 
-@dataclass(frozen=True)
-class TensFile:
-    """Parsed header of a file, and the type and location of its values."""
-
-    header: TensHeader
-    element: Element
-    components: int
-    offset: int
-    pairs: Pairs | None = None  # None if all values are stored
-    chunks: tuple[Chunk, ...] = ()
-    symmetries: tuple[Symmetry, ...] = ()
-    embedded: bytes | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tensor."""
-        return self.header.size * self.element.stored.itemsize * self.components
-
-    @property
-    def stop(self) -> int:
-        """Offset of the first byte after the values, and after the padding of their chunk."""
-        if self.pairs is not None:
-            return self.offset + self.pairs.count * self.pairs.stride
-        return self.chunks[-1].stop if self.chunks else self.offset + self.nbytes
-
-    @property
-    def unknown_chunks(self) -> list[Chunk]:
-        """Chunks that the format does not define."""
-        return [chunk for chunk in self.chunks if chunk.magic not in DEFINED_MAGICS]
-
-
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a TENS file."""
-    options.refuse_stored(reader.source.name)
+    path = reader.source.name
+    options.refuse_stored(path)
     header = TensHeader.read(reader)
-    file = (_read_0_9 if header.is_before_1_0 else _read_1_0)(reader, header)
-    header, element_bytes = file.header, file.element.stored.itemsize * file.components
-    check_size(reader.source.name, header.lengths, element_bytes, offset=FIXED_BYTES)
+    chunks = [] if header.is_before_1_0 else list(read_chunks(reader, header.stop))
+    symmetries = [Symmetry.read(reader, header, x) for x in chunks if x.magic == SYMMETRY]
+    has_chunk = bool(chunks) and chunks[-1].magic == DENSE_DATA
+    is_dense = header.is_before_1_0 or has_chunk or not header.is_index_value
+    locate = _locate_dense if is_dense else _locate_pairs
+    element, components = build_element(header, reader)
+    layout, stop = locate(reader, header, element, components, chunks, symmetries)
+    check_size(path, header.lengths, element.stored.itemsize * components, offset=FIXED_BYTES)
+    if isinstance(layout, Pairs):
+        total, count = prod(header.lengths), layout.count
+        options.check_filled(path, "the tensor", total, count, FIXED_BYTES)
     names = name_dims(options.dims, options.name, header.dimension_names)
     if COMPONENT in (options.name, *names):
         raise ValueError(
             f"{COMPONENT!r} is reserved for a dimension of TENS files; choose another name"
         )
-    has_components = file.components > 1
-    components = (file.components,) * has_components
-    layout: Layout = Dense((*header.lengths[::-1], *components), file.element, file.offset)
-    if file.pairs is not None:
-        layout, count = file.pairs, file.pairs.count
-        options.check_filled(reader.source.name, "the tensor", header.size, count, FIXED_BYTES)
-    layout = column_major(layout, trailing=int(has_components))
-    dims = (*names, COMPONENT) if has_components else names
-    encoding = {"tensorfmt": _build_file_info(file), "dtype": file.element.encoding}
-    tensor = Tensor(options.name, dims, layout, encoding=encoding)
-    end = End(reader.source, file.stop, "the data" if file.pairs is None else "the pairs")
-    return Container((tensor,), ends=(end,), embedded=file.embedded, parsed=file)
+    trailing = int(components > 1)
+    tensor = Tensor(
+        options.name,
+        (*names, COMPONENT) if trailing else names,
+        column_major(layout, trailing=trailing),
+        encoding={
+            "tensorfmt": _build_file_info(header, layout, chunks, symmetries),
+            "dtype": element.encoding,
+        },
+    )
+    embedded = None
+    for chunk in chunks:
+        if chunk.magic == EMBEDDED:  # JSON and padding; text beyond the limit is cut off
+            limit = min(chunk.stop, chunk.content_offset + MAX_EMBEDDED_BYTES + PAGE)
+            embedded = reader.read_bytes(chunk.content_offset, limit).rstrip(b"\0")
+    end = End(reader.source, stop, "the data" if is_dense else "the pairs")
+    return Container((tensor,), ends=(end,), embedded=embedded, parsed=chunks)
 
 
-def _build_file_info(file: TensFile) -> dict[str, Any]:
+def _build_file_info(
+    header: TensHeader,
+    layout: Dense | Pairs,
+    chunks: Sequence[Chunk],
+    symmetries: Sequence[Symmetry],
+) -> dict[str, Any]:
     """Return the entry ``encoding["tensorfmt"]``, without empty properties."""
-    header = file.header
     properties = {
-        "symmetries": ", ".join(map(str, file.symmetries)),
-        "packed_symmetries": ", ".join(str(s) for s in file.symmetries if s.packed),
-        "skipped_chunks": [chunk.magic.decode() for chunk in file.unknown_chunks],
+        "symmetries": ", ".join(map(str, symmetries)),
+        "packed_symmetries": ", ".join(str(item) for item in symmetries if item.packed),
+        "skipped_chunks": [chunk.magic.decode() for chunk in chunks if chunk.is_unknown],
     }
     return {
         "format": "tens",
         "version": "0.9" if header.is_before_1_0 else "1.0",
         "shape": header.lengths,
-        "storage": "dense" if file.pairs is None else "pairs",
-        "offset": file.offset,
+        "storage": "dense" if isinstance(layout, Dense) else "pairs",
+        "offset": layout.offset,
         "order": "F",
         "byteorder": "big" if header.number_type in (b"UINT", b"SINT") else "little",
-        "dtype": file.element.name,
+        "dtype": layout.element.name,
         "index_names": header.index_names,
         **{name: value for name, value in properties.items() if value},
     }
 
 
-def _read_0_9(reader: HeaderReader, header: TensHeader) -> TensFile:
-    """Find values that follow the header directly, as in version 0.9."""
-    number = header.number_type, header.bytes_per_number, header.numbers_per_element
-    if number == (b"IEEE", 16, 2):
-        # cc4s since 2018 and sisi4s write the size of a complex number as the bytes per number.
-        header = replace(header, bytes_per_number=8)
-    file = TensFile(header, *build_element(header, reader), header.stop)
-    if file.stop == reader.source.size:
-        return file
-    remaining = reader.source.size - header.stop
-    field = f"the data of a tensor of shape {header.lengths}"
-    hint = "has trailing bytes" if remaining > file.nbytes else "is truncated"
-    hint = f"the file {hint}, or its header is corrupt"
-    raise reader.error(field, f"{remaining} bytes", f"{file.nbytes} bytes", hint, header.stop)
-
-
-def _read_1_0(reader: HeaderReader, header: TensHeader) -> TensFile:
-    """Read chunks and find the values after them, as in version 1.0."""
-    chunks = tuple(read_chunks(reader, header.stop))
-    symmetries = [Symmetry.read(reader, header, c) for c in chunks if c.magic == SYMMETRY]
-    embedded = None
-    for chunk in chunks:
-        if chunk.magic == EMBEDDED:  # JSON and padding; text beyond the limit is cut off
-            stop = min(chunk.stop, chunk.content_offset + MAX_EMBEDDED_BYTES + PAGE)
-            embedded = reader.read_bytes(chunk.content_offset, stop).rstrip(b"\0")
-    file = TensFile(
-        header,
-        *build_element(header, reader),
-        offset=chunks[-1].stop if chunks else header.stop,
-        chunks=chunks,
-        symmetries=tuple(symmetries),
-        embedded=embedded,
-    )
-    if chunks and chunks[-1].magic == DENSE_DATA:
-        return _read_dense(reader, file)
-    if header.is_index_value:
-        return _read_pairs(reader, file)
-    actual = f"missing ({reader.source.size - file.offset} bytes remain)"
-    raise reader.error("the data", actual, "a chunk 'DENSDATA'", offset=file.offset)
-
-
-def _read_dense(reader: HeaderReader, file: TensFile) -> TensFile:
-    """Find the values in the last chunk, DENSDATA, and check its size."""
-    chunk, size = file.chunks[-1], reader.source.size
+def _locate_dense(
+    reader: HeaderReader,
+    header: TensHeader,
+    element: Plain,
+    components: int,
+    chunks: Sequence[Chunk],
+    symmetries: Sequence[Symmetry],
+) -> tuple[Dense, int]:
+    """Find all values: after the header in version 0.9, otherwise in the last chunk, DENSDATA."""
+    shape = (*header.lengths[::-1], components) if components > 1 else header.lengths[::-1]
+    size, start = reader.source.size, chunks[-1].stop if chunks else header.stop
+    if header.is_before_1_0:
+        layout = Dense(shape, element, start)
+        field, actual = f"the data of a tensor of shape {header.lengths}", f"{size - start} bytes"
+        expected = f"{layout.stop - start} bytes"
+        hint = "the file is truncated or has trailing bytes, or its header is corrupt"
+        reader.check(size == layout.stop, field, actual, expected, hint, start)
+        return layout, layout.stop
+    has_data = bool(chunks) and chunks[-1].magic == DENSE_DATA
+    actual = f"missing ({size - start} bytes remain)"
+    reader.check(has_data, "the data", actual, "a chunk 'DENSDATA'", offset=start)
+    chunk = chunks[-1]
     field, actual = "a chunk 'DENSDATA'", "in a file whose flags say index-value storage"
-    has_flag = file.header.is_index_value
-    reader.check(not has_flag, field, actual, "one of the two", offset=chunk.offset)
-    for symmetry in file.symmetries:
+    reader.check(not header.is_index_value, field, actual, "one of the two", offset=chunk.offset)
+    for symmetry in symmetries:
         field, actual = f"the symmetry {str(symmetry)!r}", "packed in a file of sequential values"
         hint = "TENS 1.0 does not define the order of such values; write them as pairs"
         expected, offset = "index-value storage", symmetry.offset
         reader.check(not symmetry.packed, field, actual, expected, hint, offset)
-    needed = compute_chunk_size(file.nbytes)
-    is_unpadded = chunk.stop == size == chunk.content_offset + file.nbytes
-    expected = f"{needed} for a tensor of shape {file.header.lengths}"
+    layout = Dense(shape, element, chunk.content_offset)
+    needed = compute_chunk_size(layout.stop - layout.offset)
+    is_unpadded = chunk.stop == size == layout.stop
+    expected = f"{needed} for a tensor of shape {header.lengths}"
     hint = "the file is corrupt, or its data are packed in an undefined way"
     field, fits = "the size of chunk 'DENSDATA'", chunk.size == needed or is_unpadded
     reader.check(fits, field, chunk.size, expected, hint, chunk.offset + 8)
     actual = f"truncated by the end of the file at byte {size}"
     expected, hint = f"{chunk.size} bytes of chunk 'DENSDATA'", "the file is truncated"
     reader.check(chunk.stop <= size, "the data", actual, expected, hint, chunk.offset)
-    return replace(file, offset=chunk.content_offset)
+    return layout, chunk.stop
 
 
-def _read_pairs(reader: HeaderReader, file: TensFile) -> TensFile:
-    """Read the number of pairs, which precedes the pairs."""
-    field, total = "the number of pairs", file.header.size
-    count = reader.read_unsigned(file.offset, COUNT_BYTES, field)
-    offset = file.offset + COUNT_BYTES
-    group = build_group(reader, file.header, file.symmetries)
-    lengths = file.header.lengths[::-1]
-    pairs = Pairs(lengths, file.element, file.components, offset, count, group)
-    room = (reader.source.size - offset) // pairs.stride
+def _locate_pairs(
+    reader: HeaderReader,
+    header: TensHeader,
+    element: Plain,
+    components: int,
+    chunks: Sequence[Chunk],
+    symmetries: Sequence[Symmetry],
+) -> tuple[Pairs, int]:
+    """Find the pairs after the chunks. Their number precedes them."""
+    start, total = chunks[-1].stop if chunks else header.stop, prod(header.lengths)
+    field = "the number of pairs"
+    count = reader.read_unsigned(start, COUNT_BYTES, field)
+    group = build_group(reader, header, symmetries)
+    lengths = header.lengths[::-1]
+    pairs = Pairs(lengths, element, components, start + COUNT_BYTES, count, group)
+    room = (reader.source.size - pairs.offset) // pairs.record.itemsize
     limit = "pairs that fit in the file" if room <= total else "elements of the tensor"
     expected = f"at most the {min(room, total)} {limit}"
-    reader.check(count <= min(room, total), field, count, expected, offset=file.offset)
-    return replace(file, offset=offset, pairs=pairs)
+    reader.check(count <= min(room, total), field, count, expected, offset=start)
+    return pairs, pairs.stop
 
 
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
-    """Check a file after its header is read."""
-    source = reader.source
-    file: TensFile = container.parsed
-    for chunk in file.unknown_chunks:
-        actual = (
-            f"{chunk.magic.decode()!r}, which the format does not define, so that readers skip it"
-        )
-        hint, field = "if it is corrupt, the content of the chunk is lost", "the magic of a chunk"
-        yield Finding(source.name, field, actual, "", hint, chunk.offset, "warning")
+    """Yield a finding about each chunk that the format does not define."""
+    path, field = reader.source.name, "the magic of a chunk"
+    for chunk in filter(lambda chunk: chunk.is_unknown, container.parsed):
+        actual = f"{chunk.magic.decode()!r}, which the format does not define, and which is skipped"
+        yield Finding(path, field, actual, offset=chunk.offset, severity="warning")

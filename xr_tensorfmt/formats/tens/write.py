@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from math import prod
 from string import ascii_letters
@@ -14,7 +13,7 @@ from xr_tensorfmt.core.elements import build_elements
 from xr_tensorfmt.core.embedded_metadata import embed_tensor
 from xr_tensorfmt.core.extents import PAGE
 from xr_tensorfmt.core.layout import Dense, column_major
-from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
+from xr_tensorfmt.errors import warn
 from xr_tensorfmt.formats.tens import read
 from xr_tensorfmt.formats.tens.read import TensHeader
 from xr_tensorfmt.writing.checked_input import CheckedInput
@@ -35,11 +34,10 @@ def plan(checked: CheckedInput, *, version: Literal["1.0", "0.9"] | None = None)
             return _plan_0_9(older)
         except ValueError as error:
             obstacle = str(error).removeprefix(f"{checked.path}: ")
-        message = (
+        warn(
             f"{checked.path}: the file has version 1.0, which cc4s and sisi4s cannot load, "
             f"because {obstacle}; pass version='1.0' or --option version=1.0 to accept it"
         )
-        warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     return _plan_1_0(checked)
 
 
