@@ -183,9 +183,9 @@ FOREIGN: Mapping[str, tuple[Any, str]] = {
     "fields": (np.zeros(2, [("x", "f4"), ("y", "i4")]), "take one of its fields"),
     "fields of version 3": (np.zeros(2, [("名", "f4")]), "take one of its fields"),
     "an object in fields": (np.zeros(2, [("x", "O")]), "Python objects are a pickle"),
-    "days": (np.zeros(2, "M8[D]"), r"convert it with .astype\('M8\[s\]'\)"),
-    "25 s": (np.zeros(2, "m8[25s]"), r"convert it with .astype\('m8\[s\]'\)"),
-    "generic times": (np.zeros(2, "m8"), r"convert it with .astype\('m8\[s\]'\)"),
+    "days": (np.zeros(2, "M8[D]"), r"convert it: .astype\('M8\[s\]'\) for times"),
+    "25 s": (np.zeros(2, "m8[25s]"), r"convert it: .astype\('M8\[s\]'\) for times"),
+    "generic times": (np.zeros(2, "m8"), r"convert it: .astype\('M8\[s\]'\) for times"),
     "raw bytes": (np.zeros(2, "V3"), "bfloat16 and float8 of other packages"),
     "bfloat16": (np.zeros(2, ml_dtypes.bfloat16), "bfloat16 and float8 of other packages"),
 }

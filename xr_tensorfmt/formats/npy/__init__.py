@@ -12,7 +12,7 @@ from zipfile import ZIP_STORED, ZipInfo
 import numpy as np
 from numpy.lib import format as npy
 
-from xr_tensorfmt.core.elements import Boolean, Plain
+from xr_tensorfmt.core.elements import Boolean, Plain, build_elements
 from xr_tensorfmt.core.file_format import (
     Container,
     End,
@@ -66,6 +66,7 @@ _TOO_DEEP = (RecursionError, MemoryError)
 # Units of times that xarray supports.
 _TIMES = [(unit, 1) for unit in ("s", "ms", "us", "ns")]
 
+_WRITTEN = [np.dtype(code).name for code in np.typecodes["AllInteger"] + "?efdFD"]
 
 Member = tuple[str, Layout | TensorFormatError]
 """Key of a member of a zip, and its layout or the reason why it is not supported."""
@@ -100,10 +101,29 @@ class NpyFormat(Format):
         return Container((tensor,), ends=(end,))
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
-        """Plan a file of one array."""
-        from xr_tensorfmt.formats.npy import write  # noqa: PLC0415  # imports xarray
+        """Plan a file of one array, as `numpy.save` writes it."""
+        from xr_tensorfmt.writing.encoding import Conversion  # noqa: PLC0415  # imports xarray
+        from xr_tensorfmt.writing.file_plan import (  # noqa: PLC0415
+            FilePlan,
+            Piece,
+            PlannedVariable,
+        )
 
-        return write.plan(checked, **options)
+        rank = checked.single_variable[1].ndim
+        name, variable = checked.require_values_only(get_default_dims(rank))
+        dtype = variable.dtype
+        if isinstance(dtype, np.dtype) and dtype.kind in "mMSU" and name not in checked.encoding:
+            conversion = Conversion(name, Plain(dtype.newbyteorder("<")), exact=True)
+        else:
+            conversion = checked.choose_conversion(name, variable, build_elements(_WRITTEN))
+        element, shape = conversion.element, tuple(map(int, variable.shape))
+        stored = np.dtype(np.bool_) if isinstance(element, Boolean) else element.stored
+        fields = {"descr": npy.dtype_to_descr(stored), "fortran_order": False, "shape": shape}
+        header = BytesIO()
+        npy.write_array_header_1_0(header, fields)
+        layout = Dense(shape, element, header.tell())
+        planned = PlannedVariable(variable, layout, conversion)
+        return FilePlan(layout.stop, (Piece(0, header.getvalue()),), (planned,))
 
 
 class NpzFormat(Format):
@@ -250,13 +270,10 @@ def _find_hint(dtype: np.dtype[Any]) -> str:
             "Python objects are a pickle, which can run any code: if you trust the file, load "
             "it by np.load(path, allow_pickle=True) and convert it to numbers or strings"
         )
-    if dtype.names is not None:
-        return "load it with np.load(path, mmap_mode='r') and take one of its fields"
-    if dtype.kind in "mM" and np.datetime_data(dtype) not in _TIMES:
-        return f"load it with np.load(path) and convert it with .astype('{dtype.kind}8[s]')"
-    if dtype.kind not in "biufcmMSU" or not dtype.itemsize or dtype.subdtype:
-        return (
-            "load it with np.load(path) and convert it with .view(...) or .astype(...); numpy "
-            "saves bfloat16 and float8 of other packages with this dtype"
-        )
-    return ""
+    is_time = dtype.kind in "mM" and np.datetime_data(dtype) in _TIMES
+    if is_time or (dtype.kind in "biufcSU" and dtype.itemsize):
+        return ""
+    return (
+        "load it with np.load(path), and convert it: .astype('M8[s]') for times, .view(...) for "
+        "bfloat16 and float8 of other packages; or take one of its fields"
+    )
