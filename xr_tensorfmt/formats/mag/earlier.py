@@ -1,21 +1,20 @@
 """MAG files before version 300: archives, streams, and snapshots 100 and 200. They are only read.
 
-An archive of version 1 or 100, written until December 2025, has a header of 24 bytes, metadata
-records, tensor records, padding, and data. The published specification defines other tensor
-records. No release of magnetron writes them, but other programs may, so they are read too.
+An archive of version 1 or 100, written until December 2025, has a header, metadata records, tensor
+records, padding, and data. Other programs may write the tensor records of the specification.
 
-A stream, written from April to July 2025, has the magic number ``MAG&``, the header of an archive,
-the marker KVDT, the marker THDR, a record per tensor, the marker TDAT, and data without gaps.
-Source: ``magnetron_storage.c`` before commit 5a44451 and files written by it. It wrote
+A stream, written from April to July 2025, has the header of an archive, markers, a record per
+tensor, and data without gaps. Source: ``magnetron_storage.c`` before commit 5a44451. It wrote
 non-contiguous tensors in the order of memory; like magnetron, this module reads them as C order.
 
-A snapshot of version 100 or 200, written by magnetron 0.1.5 to 0.1.9, has a header of 32 bytes, a
-pool of keys, a descriptor per tensor in any order, and data.
+A snapshot of version 100 or 200, written by magnetron 0.1.5 to 0.1.9, has a header, a pool of keys,
+a descriptor per tensor in any order, and data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from math import prod
@@ -47,7 +46,11 @@ ARCHIVE_VERSIONS = (1, 100)
 EARLY_ARCHIVE_DTYPES = ("float32", "float16", "bool", "int32")
 # Archive 100 from November 2025 on.
 LATE_ARCHIVE_DTYPES = ("float32", "float16", "bool", *INTEGERS)
-SNAPSHOT_100_DTYPES = ("float32", "float16", "bfloat16", "bool", *INTEGERS)
+# dtypes and alignment of data of snapshots, by version.
+SNAPSHOTS = {
+    100: (("float32", "float16", "bfloat16", "bool", *INTEGERS), 1),
+    200: (DTYPES, 16),
+}
 
 # Offsets of data in an archive are multiples of this.
 ARCHIVE_ALIGNMENT = 64
@@ -76,9 +79,6 @@ POOL = b"SRP!"
 
 # Limits of the container on the number and the bytes of strings in the pool.
 MAX_STRINGS, MAX_POOL_BYTES = 65534, 128 << 20
-# dtypes and alignment of data, by version.
-SNAPSHOTS = {100: (SNAPSHOT_100_DTYPES, 1), 200: (DTYPES, 16)}
-
 _COUNT = Struct("<I")
 # Rank, dtype, zeros, index of the key in the pool, elements, offset. The shape follows.
 _DESCRIPTOR = Struct("<BBHIQQ")
@@ -134,19 +134,14 @@ def _check_checksum(
     cursor: Cursor, options: OpenOptions, stored: int, start: int
 ) -> tuple[Finding, ...]:
     """Compare a checksum with the CRC-32C of the bytes from `start` up to the cursor."""
-    stop = cursor.offset
-    computed = crc32c(cursor.reader.read_field(start, stop - start, "the header"))
-    if computed == stored:
-        return ()
-    hint = (
-        "the header is corrupt; fetch the file again (verify=False or --no-verify ignores the "
-        "checksum)"
-    )
+    reader, stop = cursor.reader, cursor.offset
+    computed = crc32c(reader.read_field(start, stop - start, "the header"))
+    hint = "fetch the file again (verify=False or --no-verify ignores the checksum)"
     expected = f"{computed:#010x}, the CRC-32C of bytes {start} to {stop}"
-    error = cursor.reader.error("the checksum", f"{stored:#010x}", expected, hint, start - 4)
-    if options["verify"]:
+    error = reader.error("the checksum", f"{stored:#010x}", expected, hint, start - 4)
+    if computed != stored and options["verify"]:
         raise error
-    return (error.to_finding(),)
+    return (error.to_finding(),) if computed != stored else ()
 
 
 def read_file(reader: HeaderReader, options: OpenOptions) -> MagFile:
@@ -200,22 +195,19 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> MagFile:
 def _read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
     metadata: dict[str, int | float] = {}
     for index in range(count):
-        record_name = f"metadata record {index}"
-        tag, raw = cursor.unpack(_METADATA, record_name)
-        field, expected = f"the type tag of {record_name}", "1 for int64 or 2 for float64"
-        cursor.check(tag in _VALUES, field, tag, expected)
-        key = _read_key(cursor, record_name)
-        expected = "one metadata record for each key"
-        cursor.check(key not in metadata, "the key", f"{key!r} twice", expected)
+        name, expected = f"metadata record {index}", "1 for int64 or 2 for float64"
+        tag, raw = cursor.unpack(_METADATA, name)
+        cursor.check(tag in _VALUES, f"the type tag of {name}", tag, expected)
+        key = _read_key(cursor, name)
+        cursor.check(key not in metadata, "the key", f"{key!r} twice", "different keys")
         (metadata[key],) = _VALUES[tag].unpack(raw)
     return metadata
 
 
 def _read_key(cursor: Cursor, record_name: str) -> str:
-    (length,) = cursor.unpack(_COUNT, f"the key length of {record_name}")
-    expected = f"1 to {MAX_KEY_BYTES}"
-    holds = 1 <= length <= MAX_KEY_BYTES
-    cursor.check(holds, f"the key length of {record_name}", length, expected)
+    field = f"the key length of {record_name}"
+    (length,) = cursor.unpack(_COUNT, field)
+    cursor.check(1 <= length <= MAX_KEY_BYTES, field, length, f"1 to {MAX_KEY_BYTES}")
     return _take_key(cursor, length, record_name)
 
 
@@ -227,10 +219,9 @@ def _read_records(cursor: Cursor, count: int) -> list[TensorRecord]:
         return [_read_record(cursor, index) for index in range(count)]
     except TensorFormatError as error:
         cursor.offset = start
-        try:
+        with suppress(TensorFormatError):
             return [_read_published_record(cursor, index) for index in range(count)]
-        except TensorFormatError:
-            raise error from None
+        raise error from None
 
 
 def _read_record(cursor: Cursor, index: int) -> TensorRecord:
@@ -333,11 +324,11 @@ def _read_pool(cursor: Cursor) -> list[str]:
     cursor.expect(POOL)
     (count,) = cursor.unpack(_COUNT, "the count of strings")
     cursor.check(count <= MAX_STRINGS, "the count of strings", count, f"up to {MAX_STRINGS}")
-    offsets = unpack(f"<{count + 1}I", cursor.take(4 * (count + 1), "the offsets of strings"))
+    field = "the offsets of strings"
+    offsets = unpack(f"<{count + 1}I", cursor.take(4 * (count + 1), field))
     ascend = not offsets[0] and all(start < stop for start, stop in pairwise(offsets))
-    cursor.check(ascend, "the offsets of strings", offsets[:8], "0 and then ascending offsets")
-    size, limit = offsets[-1], f"up to {MAX_POOL_BYTES}"
-    cursor.check(size <= MAX_POOL_BYTES, "the bytes of all strings", size, limit)
+    cursor.check(ascend, field, offsets[:8], "0 and then ascending offsets")
+    cursor.check(offsets[-1] <= MAX_POOL_BYTES, field, offsets[-1], f"up to {MAX_POOL_BYTES}")
     cursor.reader.read_field(cursor.offset, offsets[-1], "the strings")
     return [_take_key(cursor, stop - start, "a tensor") for start, stop in pairwise(offsets)]
 

@@ -154,16 +154,13 @@ def _parse_entry(
     except (KeyError, TypeError):
         expected = "an object with shape, dtype_id, offset and nbytes"
         raise error("the entry", key, entry, expected) from None
-    name = entry.get("dtype")
-    is_known = keyed.is_count(dtype_id) and dtype_id < len(DTYPES)
+    name, is_known = entry.get("dtype"), keyed.is_count(dtype_id) and dtype_id < len(DTYPES)
     is_newer = keyed.is_count(dtype_id) and not is_known and name not in (*DTYPE_NAMES, None)
     if not (is_known or is_newer):
         raise error("the dtype_id", key, dtype_id, f"a number below {len(DTYPES)}")
-    if not keyed.is_count(offset):
-        expected = f"an offset within the {header.data_bytes} bytes of data"
-        raise error("the offset", key, offset, expected)
-    if not keyed.is_count(nbytes):
-        raise error("nbytes", key, nbytes, "a number of bytes")
+    for member, number in (("the offset", offset), ("nbytes", nbytes)):
+        if not keyed.is_count(number):
+            raise error(member, key, number, "a number of bytes")
     start = header.data_start + offset
     if is_newer:
         expected = f"one of {', '.join(DTYPE_NAMES)}"
@@ -191,25 +188,18 @@ def check_placement(
 ) -> None:
     """Raise an error if data are out of bounds or overlap, or have other gaps than an alignment."""
     start, end = file.data_start, min(file.data_stop, reader.source.size)
-    unreleased = f"{INCOMPLETE}, unless an unreleased version of magnetron wrote it"
-    stop, previous = start, ""
+    hint = f"{INCOMPLETE}, unless an unreleased version of magnetron wrote it"
+    stop = start
     for key, layout in sorted(file.layouts.items(), key=lambda item: item[1].offset):
         first, last = layout.offset, layout.stop
-        field, actual = f"the data of {key!r}", f"bytes {first} to {last}"
-        if not start <= first <= last <= end:
-            expected = f"a range between byte {start} and the end at byte {end}"
-            raise reader.error(field, actual, expected, INCOMPLETE, first)
-        if first == last:
+        if first == last and start <= first <= end:
             continue
-        if first < stop:
-            expected = f"data after the end of {previous!r} at byte {stop}"
-            hint = "two tensors cannot share bytes; the header is corrupt"
+        lowest = start + round_up(stop - start, alignment or 1)
+        if not lowest <= first <= (lowest if alignment else end) or last > end:
+            field, actual = f"the data of {key!r}", f"bytes {first} to {last}"
+            expected = f"data from byte {lowest} on, after other data, up to the end at byte {end}"
             raise reader.error(field, actual, expected, hint, first)
-        aligned = start + round_up(stop - start, alignment) if alignment else first
-        if first != aligned:
-            expected = f"data from byte {aligned} on, the first aligned one after other data"
-            raise reader.error(field, actual, expected, unreleased, first)
-        stop, previous = last, key
-    if alignment and file.data_stop - stop > max_spare:
-        actual = f"{file.data_stop - stop} bytes more than its tensors need"
-        raise reader.error("the data section", actual, f"up to {max_spare}", unreleased, stop)
+        stop = last
+    actual = f"{file.data_stop - stop} bytes more than its tensors need"
+    fits = not alignment or file.data_stop - stop <= max_spare
+    reader.check(fits, "the data section", actual, f"up to {max_spare}", hint, stop)
