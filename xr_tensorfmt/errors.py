@@ -214,14 +214,9 @@ class TensorFormatWarning(UserWarning):
     """A file violates its format but all values are readable, or other programs cannot load it."""
 
 
-def find_stack_level() -> int:
-    """Return the ``stacklevel`` of the line that called xarray or this package."""
-    frame, level = inspect.currentframe(), 0
-    while frame and str(frame.f_globals.get("__name__")).startswith(("xr_tensorfmt.", "xarray.")):
-        frame, level = frame.f_back, level + 1
-    return level
-
-
 def warn(message: str) -> None:
     """Warn of a file at the line that called xarray or this package."""
-    warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
+    frame, level = inspect.currentframe(), 1
+    while frame and str(frame.f_globals.get("__name__")).startswith(("xr_tensorfmt.", "xarray.")):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, TensorFormatWarning, stacklevel=level)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +16,11 @@ from xr_tensorfmt.datasets.lazy_array import add_versions_to_names
 from xr_tensorfmt.errors import (
     Finding,
     TensorFormatError,
-    TensorFormatWarning,
     build_keyword_error,
-    find_stack_level,
     redact,
+    warn,
 )
-from xr_tensorfmt.formats.recognition import (
-    choose_format,
-    find_open_options,
-    find_parts,
-    list_files,
-    open_header,
-    read_container,
-)
+from xr_tensorfmt.formats import recognition
 from xr_tensorfmt.sources import get_path, is_remote, is_url
 
 if TYPE_CHECKING:
@@ -73,7 +64,7 @@ def open_group(file: Any, keywords: Keywords) -> tuple[HeaderReader, Container]:
     """Return a reader of the header of a file, and the tensors of the requested group."""
     check_keywords(keywords)
     _check_format_options(keywords)  # before a request to a store
-    reader = open_header(
+    reader = recognition.open_header(
         file,
         keywords["io"],
         keywords["storage_options"],
@@ -89,7 +80,7 @@ def _check_format_options(keywords: Keywords) -> None:
     """Raise an error if a keyword is neither one of the engine nor of a format."""
     if not keywords["format_options"]:
         return
-    known = dict.fromkeys((*find_open_options(), *keywords.keys() - {"format_options"}))
+    known = dict.fromkeys((*recognition.find_open_options(), *keywords.keys() - {"format_options"}))
     for name in keywords["format_options"].keys() - known.keys():
         hint = "; pass options of a file system in storage_options="
         raise build_keyword_error(name, "of the engine 'tensorfmt'", known, hint)
@@ -97,15 +88,15 @@ def _check_format_options(keywords: Keywords) -> None:
 
 def parse_file(reader: HeaderReader, keywords: Keywords) -> Container:
     """Parse the header of a file, and warn about findings."""
-    file_format = choose_format(reader, keywords["format"])
+    file_format = recognition.choose_format(reader, keywords["format"])
     dims = keywords["dims"]
     if isinstance(dims, Mapping):
         prefix = groups.get_prefix(keywords["group"], keywords["separator"])
         dims = {f"{prefix}{name}": names for name, names in dims.items()}
     options = OpenOptions(keywords["name"], dims, keywords["format_options"])
-    container = read_container(reader, file_format, options, find_dropped(keywords))
+    container = recognition.read_container(reader, file_format, options, find_dropped(keywords))
     for finding in container.findings:
-        warnings.warn(finding.sentence, TensorFormatWarning, stacklevel=find_stack_level())
+        warn(finding.sentence)
     return container
 
 
@@ -152,18 +143,18 @@ def validate(
     []
     """
     try:
-        reader = open_header(file, "read", storage_options, fs)
+        reader = recognition.open_header(file, "read", storage_options, fs)
     except IsADirectoryError:
         options: dict[str, Any] = {"storage_options": storage_options, "fs": fs}
-        paths = list_files(get_path(file), **options)
+        paths = recognition.list_files(get_path(file), **options)
         options |= {"all": all, "format": format}
         return [finding for path in paths for finding in validate(path, **options)]
     try:
-        file_format = choose_format(reader, format)
-        container = read_container(reader, file_format, file_format.validation_options)
+        file_format = recognition.choose_format(reader, format)
+        container = recognition.read_container(reader, file_format, file_format.validation_options)
     except TensorFormatError as error:
         name = reader.source.file_name
-        is_part = format is None and find_parts([name], lambda _: reader).get(name)
+        is_part = format is None and recognition.find_parts([name], lambda _: reader).get(name)
         return [] if is_part else [error.to_finding()]
     limit = MAX_FINDINGS_PER_CHECK if all else 1
     checked: list[Finding] = []

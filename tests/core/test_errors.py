@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from xr_tensorfmt import SourceChangedError, TensorFormatError
-from xr_tensorfmt.errors import find_stack_level
+from xr_tensorfmt import SourceChangedError, TensorFormatError, TensorFormatWarning
+from xr_tensorfmt.errors import warn
 
 
 @pytest.mark.parametrize("kind", [TensorFormatError, SourceChangedError])
@@ -42,11 +42,8 @@ def test_error_without_offset_omits_it() -> None:
     assert str(error) == "/a.bin: the file: short, expected more; fetch it again."
 
 
-def test_level_of_caller_is_counted_from_first_frame_outside_of_package() -> None:
-    assert find_stack_level() == 1
-
-
-def test_code_that_runs_by_exec_without_module_name_is_caller() -> None:
-    namespace: dict = {"find_stack_level": find_stack_level}
-    exec("level = find_stack_level()", namespace)
-    assert namespace["level"] == 1
+@pytest.mark.parametrize("call", [lambda: warn("x"), lambda: exec("warn('x')", {"warn": warn})])
+def test_warnings_are_about_the_line_that_calls_the_package(call) -> None:
+    with pytest.warns(TensorFormatWarning) as caught:
+        call()  # code in exec() has no module name
+    assert caught[0].filename in (__file__, "<string>")

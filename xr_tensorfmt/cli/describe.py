@@ -26,7 +26,7 @@ from xr_tensorfmt.opening import validate as find_faults
 _MAX_CHARACTERS, _MAX_WIDTH = 72, 80
 _DESCRIBED = frozenset({"format", "version", "dtype"})  # keys that are elsewhere in a document
 # Properties of a file that are shown like attributes. --json has all of them.
-_SHOWN_PROPERTIES = "matrix_type", "properties", "cached", "symmetries", "skipped_chunks"
+_SHOWN_PROPERTIES = "matrix_type", "symmetries", "skipped_chunks"
 
 
 @click.command()

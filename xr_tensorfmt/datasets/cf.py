@@ -6,7 +6,6 @@ attributes and entries of an encoding take part. Other attributes are left as th
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
@@ -16,7 +15,7 @@ from xarray import Variable, conventions
 
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, get_lazy_data
-from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, find_stack_level, shorten
+from xr_tensorfmt.errors import TensorFormatError, shorten, warn
 
 _SCALES = ("scale_factor", "add_offset")
 _FILL_VALUES = ("_FillValue", "missing_value")
@@ -159,11 +158,9 @@ def _warn_of_unused(
     ]
     if unused:
         more = f", and {len(unused) - 3} others" if len(unused) > 3 else ""
-        warnings.warn(
+        warn(
             f"{path}: the attributes {', '.join(unused[:3])}{more} have a type or value that CF "
-            "does not define, and are not decoded; change them, or pass decode_cf=False",
-            TensorFormatWarning,
-            stacklevel=find_stack_level(),
+            "does not define, and are not decoded; change them, or pass decode_cf=False"
         )
 
 

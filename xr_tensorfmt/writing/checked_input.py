@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -18,7 +17,7 @@ from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressa
 from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.building import get_file_dims
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
-from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, shorten
+from xr_tensorfmt.errors import shorten, warn
 from xr_tensorfmt.writing.encoding import (
     Conversion,
     check_dense,
@@ -134,12 +133,10 @@ class CheckedInput:
             expected = [kept.pop(0) if dim in known else dim for dim in dims]
         if expected != [*dims]:
             order = ", ".join(map(repr, expected))
-            warnings.warn(
+            warn(
                 f"{self.path}: the dims {tuple(dims)} of {name!r} are in another order than in the "
                 f"opened file; write ds[{name!r}].transpose({order}) for programs that expect its "
-                "order, or call drop_encoding()",
-                TensorFormatWarning,
-                stacklevel=find_stack_level(),
+                "order, or call drop_encoding()"
             )
 
     def encode(self, dtypes: Collection[str]) -> CheckedInput:
@@ -187,12 +184,10 @@ class CheckedInput:
         self.warn_of_order(name, variable.dims)
         for attr in _NEUTRAL.keys() & attrs.keys():
             if isinstance(attrs[attr], int | float | np.number) and attrs[attr] != _NEUTRAL[attr]:
-                warnings.warn(
+                warn(
                     f"{self.path}: the values are written without {attr}={attrs[attr]}, which "
                     "scales them; open the file with apply_unit=True (--apply-unit) or "
-                    "mask_and_scale=True to convert them",
-                    TensorFormatWarning,
-                    stacklevel=find_stack_level(),
+                    "mask_and_scale=True to convert them"
                 )
         return name, variable
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
@@ -19,7 +18,7 @@ from fsspec.core import OpenFile
 from fsspec.implementations.local import LocalFileSystem
 
 from xr_tensorfmt.core.layout import UnrepresentableValueError
-from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, redact
+from xr_tensorfmt.errors import redact, warn
 from xr_tensorfmt.sources import check_local, get_path, is_remote
 from xr_tensorfmt.sources.locations import Location, locate
 from xr_tensorfmt.writing.atomic_file import (
@@ -236,4 +235,4 @@ def _remove(orphans: Sequence[Location]) -> None:
             pass
         except OSError as error:
             message = f"{location.name} is orphaned, but not removed ({error}); remove it"
-            warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
+            warn(message)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,10 +26,9 @@ from xr_tensorfmt.core.header import MAX_VALUES
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import (
     TensorFormatError,
-    TensorFormatWarning,
     did_you_mean,
-    find_stack_level,
     redact,
+    warn,
 )
 from xr_tensorfmt.formats.vespa.json_forms import (
     MARGIN,
@@ -376,7 +374,7 @@ class Feed:
         for reason, all_places in places.items():
             count, place = len(all_places), all_places[0]
             message = f"{self.name}: documents {reason} are left out: {count}, the first in {place}"
-            warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
+            warn(message)
         return {
             field: column.build((label, row[index]) for label, row in self.documents.items())
             for index, (field, column) in enumerate(self.columns.items())

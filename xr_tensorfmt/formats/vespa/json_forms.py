@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from binascii import unhexlify
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +19,7 @@ import orjson
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, is_addressable
 from xr_tensorfmt.core.layout import view_as_bytes
-from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level, redact, shorten
+from xr_tensorfmt.errors import did_you_mean, redact, shorten, warn
 from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, VespaHeader
 
 MAX_JSON_CELLS = 1 << 22
@@ -335,7 +334,7 @@ def _parse_digits(header: VespaHeader, digits: str) -> Cells:
         f"hexadecimal digits of {element.name} are converted to the cells of "
         f"{format_type(header)}; correct the type if its cells or sizes are others"
     )
-    warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
+    warn(message)
     return list(element.decode(np.frombuffer(content, element.stored)).tolist())
 
 
