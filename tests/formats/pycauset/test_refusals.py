@@ -153,7 +153,7 @@ REFUSED = {
     ),
     "unknown tag": (
         replace_block(pf.block(b"\x09")),
-        r"a value of type 9, expected a type from 1 to",
+        r"a value of type 9, expected a type up to 8",
     ),
     "empty map": (
         replace_block(pf.block(b"")),

@@ -10,9 +10,11 @@ Sources: PyCauset, ``documentation/dev/PyCauset Container Format.md``, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
 from functools import partial
+from io import BytesIO
+from itertools import count
 from struct import Struct, pack
 from typing import Any, ClassVar
 from zlib import crc32
@@ -167,68 +169,57 @@ def _encode(value: Any) -> bytes:
 
 def decode_map(encoded: bytes, path: str, start: int) -> dict[str, Any]:
     """Decode a map that fills the encoded bytes. `start` is their offset in the file."""
-    decoder = _Decoder(encoded, path, start)
-    value = decoder.decode()
-    actual = f"a value of type {type(value).__name__}"
-    decoder.check(isinstance(value, dict), actual, "a map")
-    rest = len(encoded) - decoder.position
-    decoder.check(not rest, f"{rest} more bytes", "the end of the map")
-    return value  # type: ignore[no-any-return]
+    stream = BytesIO(encoded)
+    try:
+        value = _decode(stream, count(1))
+        _check(isinstance(value, dict), f"a value of type {type(value).__name__}", "a map")
+        rest = len(encoded) - stream.tell()
+        _check(not rest, f"{rest} more bytes", "the end of the map")
+    except UnicodeDecodeError as error:
+        fault = repr(error.object[:20]), "a string in UTF-8"
+    except ValueError as error:
+        fault = error.args
+    else:
+        return value  # type: ignore[no-any-return]
+    raise TensorFormatError(path, "the metadata", *fault, RESAVE, start + stream.tell())
 
 
-@dataclass
-class _Decoder:
-    """Decoder of consecutive values. A limit on their number bounds the memory."""
+def _decode(stream: BytesIO, numbers: Iterator[int], depth: int = 0) -> Any:
+    """Decode a value. The limit on the number of values bounds the memory."""
+    for number, limit, things in (
+        (depth, MAX_METADATA_LEVELS, "nested maps and arrays"),
+        (next(numbers), MAX_METADATA_VALUES, "values"),
+    ):
+        _check(number <= limit, f"more than {limit} {things}", f"at most {limit}")
+    (tag,) = _take(stream, 1)
+    if tag in _NUMBERS:
+        return _take_number(stream, _NUMBERS[tag])
+    _check(tag in range(_STRING, _MAP + 1), f"a value of type {tag}", f"a type up to {_MAP}")
+    length = _take_number(stream, _LENGTH)
+    if tag == _ARRAY:
+        return [_decode(stream, numbers, depth + 1) for _ in range(length)]
+    if tag != _MAP:
+        taken = _take(stream, length)
+        return taken.decode() if tag == _STRING else taken
+    values: dict[str, Any] = {}
+    for _ in range(length):
+        key = _take(stream, _take_number(stream, _KEY_LENGTH)).decode()
+        _check(key not in values, f"the key {shorten(repr(key))} twice", "unique keys")
+        values[key] = _decode(stream, numbers, depth + 1)
+    return values
 
-    encoded: bytes
-    path: str
-    start: int
-    position: int = 0
-    values: int = 0
 
-    def check(self, holds: bool, actual: str, expected: str) -> None:
-        if not holds:
-            offset = self.start + self.position
-            raise TensorFormatError(self.path, "the metadata", actual, expected, RESAVE, offset)
+def _take(stream: BytesIO, length: int) -> bytes:
+    taken = stream.read(length)
+    actual = f"{len(taken)} bytes up to the end of the map"
+    _check(len(taken) == length, actual, f"{length} bytes")
+    return taken
 
-    def decode(self, depth: int = 0) -> Any:
-        self.values += 1
-        for count, limit, things in (
-            (depth, MAX_METADATA_LEVELS, "nested maps and arrays"),
-            (self.values, MAX_METADATA_VALUES, "values"),
-        ):
-            self.check(count <= limit, f"more than {limit} {things}", f"at most {limit}")
-        (tag,) = self._take(1)
-        if tag in _NUMBERS:
-            return self._decode_number(_NUMBERS[tag])
-        if tag == _STRING:
-            return self._decode_string(_LENGTH)
-        if tag == _BYTES:
-            return self._take(self._decode_number(_LENGTH))
-        if tag == _ARRAY:
-            return [self.decode(depth + 1) for _ in range(self._decode_number(_LENGTH))]
-        self.check(tag == _MAP, f"a value of type {tag}", f"a type from {_BOOL} to {_MAP}")
-        values: dict[str, Any] = {}
-        for _ in range(self._decode_number(_LENGTH)):
-            key = self._decode_string(_KEY_LENGTH)
-            self.check(key not in values, f"the key {shorten(repr(key))} twice", "unique keys")
-            values[key] = self.decode(depth + 1)
-        return values
 
-    def _decode_string(self, length: Struct) -> str:
-        raw = self._take(self._decode_number(length))
-        try:
-            return raw.decode()
-        except UnicodeDecodeError:
-            self.check(False, repr(raw[:20]), "a string in UTF-8")
-            raise
+def _take_number(stream: BytesIO, record: Struct) -> Any:
+    return record.unpack(_take(stream, record.size))[0]
 
-    def _decode_number(self, record: Struct) -> Any:
-        return record.unpack(self._take(record.size))[0]
 
-    def _take(self, length: int) -> bytes:
-        taken = self.encoded[self.position : self.position + length]
-        actual = f"{len(taken)} bytes up to the end of the map"
-        self.check(len(taken) == length, actual, f"{length} bytes")
-        self.position += length
-        return taken
+def _check(holds: bool, actual: str, expected: str) -> None:
+    if not holds:
+        raise ValueError(actual, expected)

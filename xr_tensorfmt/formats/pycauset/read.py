@@ -28,7 +28,7 @@ from xr_tensorfmt.core.file_format import (
     Tensor,
     name_dims,
 )
-from xr_tensorfmt.core.header import Fields, HeaderReader, read_json
+from xr_tensorfmt.core.header import CORRUPT, Fields, HeaderReader, read_json
 from xr_tensorfmt.core.layout import Layout, scale_layout, transpose_layout
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import Finding, shorten
@@ -260,12 +260,11 @@ def _read_header(reader: HeaderReader) -> Matrix:
     matrix_type = reader.read_unsigned(_TYPES_OFFSET, 4, "the matrix type")
     if version == 2 or (version == 1 and 1 <= matrix_type <= 4):
         return _read_numbers(reader, version)
-    hint = "the header is corrupt, or of a newer version"
+    hint = CORRUPT
     if version == 1 and not any(head[_TYPES_OFFSET:]):
         hint = "this is the backing store of a PyCauset session; open a file by pycauset.save"
     actual = f"{version}, then bytes {head[_TYPES_OFFSET:][:4].hex(' ')}"
-    preamble = PREAMBLE[_TYPES_OFFSET:].hex(" ")
-    expected = f"2, or 1 and then {preamble} (a container) or a matrix type from 1 to 4"
+    expected = f"2, or 1 and then {PREAMBLE[_TYPES_OFFSET:].hex(' ')} or a matrix type from 1 to 4"
     raise reader.error("the version", actual, expected, hint, len(MAGIC))
 
 
