@@ -69,8 +69,21 @@ def plan(
             f"{matrix_type or 'PyCauset'} requires {required}; use another matrix_type=, stack or "
             "expand_dims, or write MAG"
         )
-    types, conversion = _choose_types(checked, matrix_type)
-    return [_plan_matrix(checked, conversion, matrix_type, seed) for matrix_type in types]
+    # The properties of the opened file, if the variable is the whole matrix.
+    file_info = get_file_info(variable, NAME)
+    if tuple(file_info.get("shape", ()))[: variable.ndim] != variable.shape:
+        file_info = {}
+    if seed is None and file_info.get("matrix_type") != "UNIT_VECTOR":
+        seed = file_info.get("seed")
+    if matrix_type is None:
+        conversion = checked.choose_conversion(name, variable, ELEMENTS)
+        types = _guess_types(variable, conversion.element.name, file_info)
+    else:
+        elements = {dtype: ELEMENTS[dtype] for dtype in WRITTEN[matrix_type]}
+        special = replace(checked, format=f"PyCauset's {matrix_type}")
+        conversion, types = special.choose_conversion(name, variable, elements), [matrix_type]
+    is_causal_set = file_info.get(OBJECT_TYPE) == "CausalSet"
+    return [_plan_matrix(checked, conversion, x, int(seed or 0), is_causal_set) for x in types]
 
 
 def _find_required(matrix_type: str, shape: tuple[int, ...]) -> str:
@@ -80,51 +93,26 @@ def _find_required(matrix_type: str, shape: tuple[int, ...]) -> str:
     return "two dimensions" if len(shape) == 1 else find_required_shape(matrix_type, *shape)
 
 
-def _choose_types(
-    checked: CheckedInput, requested: str | None
-) -> tuple[tuple[str, ...], Conversion]:
-    """Return the matrix types to try, in order, and the conversion to the stored dtype."""
-    name, variable = checked.single_variable
-    if requested is not None:
-        elements = {dtype: ELEMENTS[dtype] for dtype in WRITTEN[requested]}
-        checked = replace(checked, format=f"PyCauset's {requested}")
-        return (requested,), checked.choose_conversion(name, variable, elements)
-    conversion = checked.choose_conversion(name, variable, ELEMENTS)
-    dtype = conversion.element.name
-    plain = "INTEGER" if dtype in _INTEGERS else "DENSE_FLOAT"
-    if variable.ndim == 1:
-        plain = "VECTOR"
-    special = _guess_type(variable)
-    is_supported = dtype == variable.dtype.name and dtype in WRITTEN.get(special, ())
-    if is_supported and not _find_required(special, variable.shape):
-        return tuple(dict.fromkeys((special, plain))), conversion
-    return (plain,), conversion
-
-
-def _get_file_info(variable: Variable) -> Mapping[str, Any]:
-    """Return the properties of the opened file if the variable is the whole matrix."""
-    file_info = get_file_info(variable, NAME)
-    shape = tuple(file_info.get("shape", ()))
-    return file_info if shape[: variable.ndim] == variable.shape else {}
-
-
-def _guess_type(variable: Variable) -> str:
-    """Return the type in the opened file, otherwise CAUSAL, which only fits bools."""
-    file_info = _get_file_info(variable)
+def _guess_types(variable: Variable, dtype: str, file_info: Mapping[str, Any]) -> list[str]:
+    """Return the matrix types to try: that of the opened file or CAUSAL, and one for any values."""
     view = tuple(map(file_info.get, ("scalar", "is_transposed", "is_conjugated")))
     # PyCauset loads triangles of numbers as if they had no diagonal.
     is_plain = view == ([1, 0], 0, 0) and not file_info.get("has_diagonal")
-    return str(file_info["matrix_type"]) if is_plain else "CAUSAL"
+    special = str(file_info["matrix_type"]) if is_plain else "CAUSAL"
+    plain = "INTEGER" if dtype in _INTEGERS else "DENSE_FLOAT"
+    if variable.ndim == 1:
+        plain = "VECTOR"
+    is_supported = dtype == variable.dtype.name and dtype in WRITTEN.get(special, ())
+    if not is_supported or special == plain or _find_required(special, variable.shape):
+        return [plain]
+    return [special, plain]
 
 
 def _plan_matrix(
-    checked: CheckedInput, conversion: Conversion, matrix_type: str, seed: int | None
+    checked: CheckedInput, conversion: Conversion, matrix_type: str, seed: int, is_causal_set: bool
 ) -> FilePlan:
     """Plan the file of a matrix."""
     _, variable = checked.single_variable
-    file_info = _get_file_info(variable)
-    if seed is None and file_info.get("matrix_type") != "UNIT_VECTOR":
-        seed = file_info.get("seed")
     matrix = Matrix(
         version="r1",
         matrix_type=matrix_type,
@@ -134,12 +122,12 @@ def _plan_matrix(
         offset=HEADER_BYTES,
         limit=MAX_TENSOR_BYTES,
         types_offset=0,
-        seed=int(seed or 0),
+        seed=seed,
         row_bytes=R1_BIT_ROW_BYTES if matrix_type == "DENSE_FLOAT" else WORD_BYTES,
     )
     layout, payload_bytes = build_layout(matrix, checked.path)
     metadata = _build_metadata(matrix)
-    if (matrix_type, file_info.get(OBJECT_TYPE)) == ("CAUSAL", "CausalSet"):
+    if is_causal_set and matrix_type == "CAUSAL":
         metadata |= _build_causal_set(matrix.rows, variable.attrs)
     metadata[EMBEDDED_KEY] = embed_tensor(checked).decode()
     header, start, block = pack_container(metadata, payload_bytes)
