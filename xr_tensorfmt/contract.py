@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, Any
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.file_format import Container, End, Format, Option, Tensor
 from xr_tensorfmt.core.header import Cursor, HeaderReader
-from xr_tensorfmt.core.layout import (
-    Dense,
-    Layout,
-    column_major,
-)
+from xr_tensorfmt.core.layout import Dense, Layout, column_major
 from xr_tensorfmt.core.source import open_sibling
 from xr_tensorfmt.errors import TensorFormatError
 
@@ -49,7 +45,8 @@ _MODULES = {
     "core.embedded_metadata": "embed_tensor",
     "core.file_format": "CONTRACT_VERSION Match OpenOptions name_dims share_options",
     "core.header": "Fields check_size read_json",
-    "core.layout": ("Gathered InMemory UnrepresentableValueError put_at transpose_layout"),
+    "core.gathered": "Gathered put_at",
+    "core.layout": "InMemory UnrepresentableValueError transpose_layout",
     "core.selection": "Selection",
     "core.source": "Source",
     "errors": "Finding",

@@ -19,8 +19,7 @@ from xarray import DataArray, Variable
 
 from xr_tensorfmt.core.extents import Bytes, Integers, ceil_div
 from xr_tensorfmt.core.layout import Transposed
-from xr_tensorfmt.core.reading import normalize_entry
-from xr_tensorfmt.core.selection import indices_to_array
+from xr_tensorfmt.core.selection import indices_to_array, normalize_entry
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import drop_chunks, find_undecoded_tensor
 from xr_tensorfmt.formats.pycauset.packed import Packed

@@ -18,8 +18,7 @@ from xr_tensorfmt.core.elements import Boolean, Element, Plain
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, ceil_div, contiguous_chunk
 from xr_tensorfmt.core.file_format import Container, Names, Tensor
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.layout import Dense, InMemory, Transposed
-from xr_tensorfmt.core.reading import read
+from xr_tensorfmt.core.layout import Dense, InMemory, Transposed, read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import groups

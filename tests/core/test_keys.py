@@ -26,7 +26,7 @@ from tests.lazyarrays import (
     make_source,
     make_stored,
 )
-from xr_tensorfmt.core import reading as vectorized
+from xr_tensorfmt.core import selection as vectorized
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import TensorArray
 from xr_tensorfmt.sources.local import LocalFile, Memory

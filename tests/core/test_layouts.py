@@ -12,9 +12,9 @@ from xr_tensorfmt.core.layout import (
     InMemory,
     Transposed,
     column_major,
+    read,
     transpose_layout,
 )
-from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.sources.local import Memory
 

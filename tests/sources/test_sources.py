@@ -23,8 +23,7 @@ from tests.recording import RecordingSource
 from xr_tensorfmt import to_file
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.extents import Extents
-from xr_tensorfmt.core.layout import Dense
-from xr_tensorfmt.core.reading import read
+from xr_tensorfmt.core.layout import Dense, read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError

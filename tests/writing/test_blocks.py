@@ -21,8 +21,7 @@ from tests.strategies import bits
 from xr_tensorfmt import to_file
 from xr_tensorfmt.core import layout as layouts
 from xr_tensorfmt.core.elements import BFloat16, Boolean, Element, Float8, Plain, build_file_dtype
-from xr_tensorfmt.core.layout import WHOLE, Dense, InMemory, Transposed, file_order
-from xr_tensorfmt.core.reading import read
+from xr_tensorfmt.core.layout import WHOLE, Dense, InMemory, Transposed, file_order, read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.sources.local import Memory
 from xr_tensorfmt.writing import blocks as graph

@@ -25,8 +25,7 @@ from tests.workflows.formats import WRITABLE, make_array, open_array, write
 from xr_tensorfmt import SourceChangedError, TensorFormatError, to_file
 from xr_tensorfmt.core.elements import Plain, get_stored_name
 from xr_tensorfmt.core.extents import Extents
-from xr_tensorfmt.core.layout import Dense, Transposed
-from xr_tensorfmt.core.reading import read
+from xr_tensorfmt.core.layout import Dense, Transposed, read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.vespa.spec import Window
 from xr_tensorfmt.sources.local import LocalFile, Memory

@@ -1,4 +1,4 @@
-"""Sources of bytes."""
+"""Sources of bytes, and plans of reads from them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import errno
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from math import inf
 from numbers import Real
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
 
+from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import PAGE, Bytes, Extents
 from xr_tensorfmt.errors import TensorFormatError
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.core.selection import Selection
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -133,6 +138,96 @@ def _count_pages(extents: Extents) -> int:
     """Return the number of pages of a file that hold the ranges."""
     first, last = extents.starts // PAGE, (extents.starts + extents.lengths - 1) // PAGE
     return int((last - first + 1).sum()) - int(np.count_nonzero(first[1:] == last[:-1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A read: byte ranges to fetch at once, and the function that makes values of their bytes.
+
+    Parameters
+    ----------
+    source : Source
+        The file.
+    extents : Extents
+        The byte ranges. Empty for values in memory, or of parts.
+    decode : callable
+        Converts the concatenated bytes to values. The second argument is a contiguous array for the
+        values, or None. Returns this array, or another one that holds no more memory than its
+        values.
+    needed_bytes : int, optional
+        Bytes of the values among the bytes of `extents`: all of them by default.
+    parts : callable, optional
+        Yields the plans of the parts that `decode` reads. They are built one by one, so that a plan
+        is smaller than its values.
+    """
+
+    source: Source
+    extents: Extents
+    decode: Callable[[Bytes, Array | None], Array]
+    needed_bytes: int = -1
+    parts: Callable[[], Iterable[Plan]] = tuple
+
+    def read(self, out: Array | None = None) -> Array:
+        """Fetch and decode."""
+        has_bytes = len(self.extents) > 0
+        packed = self.source.read(self.extents) if has_bytes else np.empty(0, np.uint8)
+        return self.decode(packed, out)
+
+    def convert(self, convert: Callable[[Array], Array]) -> Plan:
+        """Return the plan of values that are computed from those of this plan."""
+        return replace(self, decode=lambda packed, _: convert(self.decode(packed, None)))
+
+    def iterate_fetches(self) -> Iterator[Plan]:
+        """Yield this plan and its parts if they have byte ranges, without reading."""
+        if len(self.extents):
+            yield self
+        for part in self.parts():
+            yield from part.iterate_fetches()
+
+    def count_needed_bytes(self) -> int:
+        """Return the number of bytes of the values, without those of parts."""
+        return self.extents.nbytes if self.needed_bytes < 0 else self.needed_bytes
+
+
+Step = tuple[Plan, Callable[[Array, Array], object] | None]
+"""The plan of a part, and the function that puts its values into the array of all values."""
+
+
+def plan_batches(
+    source: Source,
+    divide: Callable[[], Iterable[Selection]],
+    plan: Callable[[Selection], Plan],
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    *,
+    is_concurrent: bool = False,
+) -> Plan:
+    """Plan to read selections, whose values follow each other in an array of a `shape`."""
+
+    def number() -> Iterator[tuple[int, Selection]]:
+        stop = 0
+        for batch in divide():
+            stop += batch.size
+            yield stop, batch
+
+    def decode(*_: object) -> Array:
+        values = np.empty(shape, dtype=dtype)
+
+        def read_batch(numbered: tuple[int, Selection]) -> None:
+            stop, batch = numbered
+            target = values.reshape(-1)[stop - batch.size : stop].reshape(batch.shape)
+            decoded = plan(batch).read(target)
+            if decoded is not target:
+                target[...] = decoded
+
+        if is_concurrent:
+            source.run(read_batch, number())
+        else:
+            for numbered in number():
+                read_batch(numbered)
+        return values
+
+    return Plan(source, Extents.empty(), decode, parts=lambda: map(plan, divide()))
 
 
 def check_timeout(timeout: object) -> float | None:

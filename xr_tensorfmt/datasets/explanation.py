@@ -17,8 +17,7 @@ from xarray import DataArray, Dataset, DataTree, Variable
 
 from xr_tensorfmt.core.extents import Extents, format_size
 from xr_tensorfmt.core.locks import cached_property
-from xr_tensorfmt.core.reading import Plan
-from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.source import Plan, Source
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, plan_recorder
 
 _MAX_LINES = 20

@@ -28,8 +28,8 @@ from xarray.core.indexing import (
 
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.layout import Layout, transpose_layout
-from xr_tensorfmt.core.reading import Plan, plan_key
-from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.selection import plan_key
+from xr_tensorfmt.core.source import Plan, Source
 
 plan_recorder: ContextVar[Callable[[Source, Plan, tuple[int, ...]], None] | None] = ContextVar(
     "plan_recorder", default=None

@@ -17,8 +17,9 @@ import numpy as np
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.file_format import End
+from xr_tensorfmt.core.gathered import WholeLayout
 from xr_tensorfmt.core.header import CORRUPT, HeaderReader
-from xr_tensorfmt.core.layout import Dense, WholeLayout
+from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source

@@ -17,7 +17,7 @@ from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.file_format import Container, Tensor
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import WHOLE, EncodedBatch, file_order
-from xr_tensorfmt.core.reading import read as read_selection
+from xr_tensorfmt.core.layout import read as read_selection
 from xr_tensorfmt.core.selection import Indices, Selection, array_to_indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import cf

@@ -24,7 +24,7 @@ from tests.processes import run_script
 from tests.recording import RecordingSource
 from tests.servers import HttpStore, MemoryStore, S3Store
 from xr_tensorfmt import SourceChangedError, TensorFormatError, TensorFormatWarning, validate
-from xr_tensorfmt.core.reading import read
+from xr_tensorfmt.core.layout import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.cc4s import layouts as text
 from xr_tensorfmt.formats.cc4s import read as reading

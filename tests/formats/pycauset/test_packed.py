@@ -19,8 +19,8 @@ from tests.packedbits import BIT, Case, make_causal, make_dense_bits, make_trian
 from tests.recording import HollowSource, RecordingSource
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.extents import Extents
-from xr_tensorfmt.core.layout import Dense, Layout, scale_layout, transpose_layout
-from xr_tensorfmt.core.reading import read
+from xr_tensorfmt.core.gathered import scale_layout
+from xr_tensorfmt.core.layout import Dense, Layout, read, transpose_layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray

@@ -12,7 +12,7 @@ import xarray as xr
 from tests import pycausetfiles as pf
 from tests.recording import RecordingSource
 from xr_tensorfmt.core.elements import Boolean
-from xr_tensorfmt.core.reading import plan_key
+from xr_tensorfmt.core.selection import plan_key
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.formats.pycauset.packed import Packed
 from xr_tensorfmt.sources.local import Memory

@@ -19,7 +19,7 @@ from tests.recording import RecordingSource
 from tests.work import limit_memory
 from xr_tensorfmt import TensorFormatError
 from xr_tensorfmt.core.elements import Plain
-from xr_tensorfmt.core.reading import read
+from xr_tensorfmt.core.layout import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.tens import pairs
 from xr_tensorfmt.formats.tens.pairs import Operation, Pairs

@@ -20,9 +20,10 @@ from tests.work import limit_memory
 from xr_tensorfmt import TensorFormatError, to_file
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.file_format import OpenOptions
+from xr_tensorfmt.core.gathered import Gathered
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.layout import Gathered, Layout
-from xr_tensorfmt.core.reading import read as read_selected
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.layout import read as read_selected
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.formats.recognition import read_container

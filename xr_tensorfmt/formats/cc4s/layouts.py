@@ -13,17 +13,11 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element, Plain
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
-from xr_tensorfmt.core.layout import (
-    Dense,
-    Gathered,
-    Layout,
-    WholeLayout,
-    put_at,
-)
+from xr_tensorfmt.core.gathered import Gathered, WholeLayout, put_at
+from xr_tensorfmt.core.layout import Dense, Layout
 from xr_tensorfmt.core.locks import CachedValue
-from xr_tensorfmt.core.reading import Step
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.source import Source, Step
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.cc4s.header import Properties, TensorEntry
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.file_format import Container, End, OpenOptions, Tensor, name_dims
+from xr_tensorfmt.core.gathered import scale_layout
 from xr_tensorfmt.core.header import HeaderReader, check_size
-from xr_tensorfmt.core.layout import Dense, InMemory, Layout, column_major, scale_layout
-from xr_tensorfmt.core.reading import read as read_layout
+from xr_tensorfmt.core.layout import Dense, InMemory, Layout, column_major
+from xr_tensorfmt.core.layout import read as read_layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import Finding, TensorFormatError

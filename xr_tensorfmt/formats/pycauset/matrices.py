@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array, Boolean, Element, Plain
+from xr_tensorfmt.core.gathered import Gathered, put_at
 from xr_tensorfmt.core.header import MAX_ITEM_BYTES, Fields, check_size
-from xr_tensorfmt.core.layout import Dense, Gathered, InMemory, Layout, Transposed, put_at
-from xr_tensorfmt.core.reading import Step
+from xr_tensorfmt.core.layout import Dense, InMemory, Layout, Transposed
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.source import Source, Step
 from xr_tensorfmt.errors import Finding
 from xr_tensorfmt.formats.pycauset.packed import Packed
 

@@ -28,8 +28,9 @@ from xr_tensorfmt.core.file_format import (
     Tensor,
     name_dims,
 )
+from xr_tensorfmt.core.gathered import scale_layout
 from xr_tensorfmt.core.header import CORRUPT, Fields, HeaderReader, read_json
-from xr_tensorfmt.core.layout import Layout, scale_layout, transpose_layout
+from xr_tensorfmt.core.layout import Layout, transpose_layout
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import Finding, shorten
 from xr_tensorfmt.formats.pycauset import ARGUMENT_PREFIX, MAGIC, NAME, OBJECT_TYPE

@@ -12,8 +12,8 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.gathered import WholeLayout
 from xr_tensorfmt.core.header import Cursor, HeaderReader
-from xr_tensorfmt.core.layout import WholeLayout
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source

@@ -12,18 +12,11 @@ import numpy as np
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, ceil_div, contiguous_chunk
 from xr_tensorfmt.core.file_format import OpenOptions
+from xr_tensorfmt.core.gathered import Gathered, put_at
 from xr_tensorfmt.core.header import check_size
-from xr_tensorfmt.core.layout import (
-    BATCH_BYTES,
-    EncodedBatch,
-    Gathered,
-    Layout,
-    put_at,
-    view_as_bytes,
-)
-from xr_tensorfmt.core.reading import Plan, Step
+from xr_tensorfmt.core.layout import BATCH_BYTES, EncodedBatch, Layout, view_as_bytes
 from xr_tensorfmt.core.selection import Indices, Selection, indices_to_array
-from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.source import Plan, Source, Step
 from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
 from xr_tensorfmt.formats.vespa.spec import STRING_DTYPE, Strings, VespaHeader, Window
 

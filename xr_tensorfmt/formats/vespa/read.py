@@ -11,7 +11,7 @@ import numpy as np
 from xr_tensorfmt.core.file_format import Container, End, OpenOptions, Tensor, name_dims
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Dense, InMemory, Layout
-from xr_tensorfmt.core.reading import read as read_layout
+from xr_tensorfmt.core.layout import read as read_layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import Finding, TensorFormatError

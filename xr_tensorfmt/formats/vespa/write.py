@@ -15,13 +15,7 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, Bytes, Extents, Integers
 from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.header import MAX_DIMENSIONS
-from xr_tensorfmt.core.layout import (
-    BATCH_BYTES,
-    WHOLE,
-    Dense,
-    EncodedBatch,
-    view_as_bytes,
-)
+from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, Dense, EncodedBatch, view_as_bytes
 from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.selection import Selection, indices_to_array
 from xr_tensorfmt.datasets.cf import RELATED

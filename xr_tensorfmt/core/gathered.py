@@ -1,0 +1,183 @@
+"""Layouts of values that are gathered from other layouts, or found only in all bytes of a range."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.layout import Layout, pick_values
+from xr_tensorfmt.core.locks import CachedValue
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Plan, Source, Step
+from xr_tensorfmt.errors import Finding, TensorFormatError
+
+
+def put_at(index: Any) -> Callable[[Array, Array], None]:
+    """Return a function that sets the elements at an index."""
+
+    def put(values: Array, stored: Array) -> None:
+        values[index] = stored
+
+    return put
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered(Layout):
+    """Values gathered from other layouts.
+
+    Parameters
+    ----------
+    shape, dtype
+        As in `Layout`.
+    gather : callable
+        Returns the plans of the parts of a selection of a file, and functions that put their values
+        into the array of all values; None if they are this array. It is a function of a module or a
+        method, so that it pickles.
+    inner : tuple of Layout
+        The layouts that `validate` must read.
+    fill_value : float
+        Value of the elements outside all parts.
+    finish : callable, optional
+        Converts the values to `dtype`. It may overwrite them.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    gather: Callable[[Source, Selection], Iterable[Step]]
+    inner: tuple[Layout, ...] = ()
+    fill_value: float = 0
+    finish: Callable[[Array], Array] | None = None
+
+    def plan(self, source: Source, selection: Selection) -> Plan:
+        """Plan the parts one by one."""
+        if not selection.size:
+            return super().plan(source, selection)
+        return Plan(
+            source,
+            Extents.empty(),
+            lambda *_: self._combine(source, selection),
+            parts=lambda: (plan for plan, _ in self.gather(source, selection)),
+        )
+
+    def _combine(self, source: Source, selection: Selection) -> Array:
+        # Memory pages of zeros that are not written to take no time.
+        values = np.zeros(selection.shape, dtype=self.dtype)
+        if self.fill_value:
+            values[...] = self.fill_value
+        for plan, put in self.gather(source, selection):
+            stored = plan.read()
+            if put is None:
+                values = stored
+            else:
+                put(values, stored)
+        return values if self.finish is None else self.finish(values)
+
+    def validate(self, source: Source) -> Iterator[Finding]:
+        """Validate the inner layouts."""
+        for layout in self.inner:
+            yield from layout.validate(source)
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Return chunks as of the only inner layout, or as of a contiguous array."""
+        if [layout.shape for layout in self.inner] != [self.shape]:
+            return super().chunk_shape(target)
+        (inner,) = self.inner
+        return inner.chunk_shape(max(1, target * inner.dtype.itemsize // self.dtype.itemsize))
+
+
+def scale_layout(inner: Layout, scalar: complex, *, is_conjugated: bool = False) -> Gathered:
+    """Return the layout of values times a number in double precision. Zeros stay 0.0."""
+    dtype = inner.dtype
+    if scalar != 1:
+        is_complex = dtype.kind == "c" or scalar.imag != 0
+        dtype = np.dtype(np.complex128 if is_complex else np.float64)
+    finish = partial(_scale, dtype=dtype, scalar=scalar, is_conjugated=is_conjugated)
+    return Gathered(inner.shape, dtype, partial(_gather_all, inner), (inner,), finish=finish)
+
+
+def _gather_all(inner: Layout, source: Source, selection: Selection) -> tuple[Step]:
+    return ((inner.plan(source, selection), None),)
+
+
+def _scale(values: Array, dtype: np.dtype[Any], scalar: complex, *, is_conjugated: bool) -> Array:
+    """Multiply, then conjugate, in place if the dtypes are equal."""
+    scaled = np.asarray(values, dtype=dtype, order="C")
+    is_plain = not scalar.imag and 0 < scalar.real < np.inf
+    zeros = False if is_plain else scaled == 0
+    with np.errstate(invalid="ignore", over="ignore"):
+        if scalar.imag:
+            scaled *= scalar
+        elif scalar != 1:
+            parts = scaled.reshape(-1).view(np.float64)
+            parts *= scalar.real
+    if not is_plain:
+        np.copyto(scaled, 0, where=zeros)
+    # Zeros keep their signs.
+    is_conjugated = is_conjugated and scaled.dtype.kind == "c"
+    return np.conjugate(scaled, out=scaled, where=scaled != 0) if is_conjugated else scaled
+
+
+class WholeLayout(Layout):
+    """Values that are found only in all bytes of a range. The first read keeps them in memory."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def kept(self) -> CachedValue[Any]:
+            """The parsed content."""
+
+    @property
+    def piece_bytes(self) -> int:
+        """Bytes to read at once."""
+        return 4 << 20
+
+    @abstractmethod
+    def parse(self, source: Source, pieces: Iterable[Bytes]) -> Any:
+        """Return the content of the bytes."""
+
+    def pick(self, source: Source, content: Any, selection: Selection) -> Array:
+        """Return the values of a selection, in memory of their own."""
+        return pick_values(content, selection)
+
+    def check(self, source: Source) -> None:
+        """Raise TensorFormatError if a value cannot be read. Keep no values."""
+        self.parse(source, self.read_pieces(source))
+
+    def validate(self, source: Source) -> Iterator[Finding]:
+        """Yield the finding about the first value that cannot be read."""
+        try:
+            self.check(source)
+        except TensorFormatError as error:
+            yield error.to_finding()
+
+    def plan(self, source: Source, selection: Selection) -> Plan:
+        """Plan to read all bytes in pieces, unless an earlier read has kept the content."""
+        if not selection.size:
+            return super().plan(source, selection)
+
+        def decode(*_: object) -> Array:
+            content = self.kept.get(lambda: self.parse(source, self.read_pieces(source)))
+            return self.pick(source, content, selection)
+
+        def plan_pieces() -> Iterable[Plan]:
+            return () if self.kept.is_set else self._plan_pieces(source)
+
+        return Plan(source, Extents.empty(), decode, parts=plan_pieces)
+
+    def _plan_pieces(self, source: Source) -> Iterator[Plan]:
+        extents = self.locate(Selection.everything(self.shape))
+        start, stop = extents.bounds if len(extents) else (0, 0)
+        for first in range(start, stop, self.piece_bytes):
+            piece = Extents.single(first, min(first + self.piece_bytes, stop))
+            yield Plan(source, piece, lambda packed, _: packed)
+
+    def read_pieces(self, source: Source) -> Iterator[Bytes]:
+        """Read all bytes in pieces."""
+        return (piece.read() for piece in self._plan_pieces(source))
