@@ -12,12 +12,12 @@ from xarray import DataArray, Dataset, DataTree
 
 from xr_tensorfmt.core.file_format import Format, OpenOptions
 from xr_tensorfmt.datasets.groups import flatten_encoding, flatten_tree
-from xr_tensorfmt.errors import build_keyword_error, redact
+from xr_tensorfmt.errors import build_keyword_error
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.recognition import read_container
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
 from xr_tensorfmt.writing.region import Region, write_region
-from xr_tensorfmt.writing.save import Mode, get_name, is_overwriting, locate_target, save
+from xr_tensorfmt.writing.save import Mode, is_overwriting, locate_target, save
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
@@ -101,10 +101,11 @@ def to_file(
     >>> xr.open_dataset("identity.tens").identical(ds)
     True
     """
-    name = get_name(path)
-    if name.endswith("/") or (fs is None and os.path.isdir(name)):
+    location = locate_target(path, storage_options, fs)
+    name = location.name
+    if name.endswith("/") or (location.is_local and os.path.isdir(location.path)):
         raise IsADirectoryError(
-            f"{redact(name)} is a directory, expected a file; append a name such as model.mag, or "
+            f"{name} is a directory, expected a file; append a name such as model.mag, or "
             "write a calculation with xr_tensorfmt.cc4s.to_calculation"
         )
     file_format = registry.find_format(format) if format else registry.find_format_for_path(name)
@@ -113,14 +114,13 @@ def to_file(
     format_options = _normalize_options(file_format, format_options)
     overwrite = is_overwriting(mode)
     _check_region(region, [*format_options, *(() if overwrite else ["mode"])])
-    location = locate_target(path, storage_options, fs)
     if isinstance(data, DataTree):
         encoding = flatten_encoding(data, separator, encoding or {})
-        data = flatten_tree(location.name, data, separator, drop or ())
+        data = flatten_tree(name, data, separator, drop or ())
     elif separator != ".":
         raise ValueError(f"separator={separator!r} is only for a DataTree; omit it")
     title, file_name = file_format.title, location.file_name
-    checked = check_input(data, location.name, title, encoding, drop, file_name)
+    checked = check_input(data, name, title, encoding, drop, file_name)
     if region is None:
         plan = file_format.plan(checked, **format_options)
         return save(plan, location, overwrite=overwrite, compute=compute)

@@ -298,8 +298,8 @@ def _try_lock(path: str, stack: ExitStack) -> bool:
     """
     with ExitStack() as steps:
         try:
-            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-            descriptor = os.open(path, flags, 0o600)
+            flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
             steps.callback(_close, descriptor)
             status = os.fstat(descriptor)
         except OSError:

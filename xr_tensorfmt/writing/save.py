@@ -42,14 +42,6 @@ MAX_REPLACED_BYTES = 65 << 20
 """Limit on the bytes of a replaced file that are searched for names of sibling files."""
 
 
-def get_name(path: Any) -> str:
-    """Return the path or URL that a user gave as a str."""
-    name = get_path(path.full_name if isinstance(path, OpenFile) else path)
-    if not isinstance(name, str):
-        raise TypeError(f"{redact(repr(path))} is neither a path nor a URL")
-    return name
-
-
 def is_overwriting(mode: Mode) -> bool:
     """Return whether an existing file is replaced. Raise ValueError if a mode is unknown."""
     if mode not in get_args(Mode):
@@ -59,9 +51,12 @@ def is_overwriting(mode: Mode) -> bool:
 
 def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> Location:
     """Return the location of a local file, or of an object in a store."""
-    name = get_name(path)
-    if fs is not None or is_remote(get_path(path)):
-        location = locate(get_path(path), storage_options, fs)
+    path = get_path(path)
+    name = path.full_name if isinstance(path, OpenFile) else path
+    if not isinstance(name, str):
+        raise TypeError(f"{redact(repr(path))} is neither a path nor a URL")
+    if fs is not None or is_remote(path):
+        location = locate(path, storage_options, fs)
         return replace(location, url=location.path) if location.is_local else location
     if storage_options:
         raise ValueError(f"storage_options= is for URLs, but {name} is a local path; omit it")
