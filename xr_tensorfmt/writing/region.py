@@ -139,48 +139,59 @@ def _plan_region(
 ) -> dict[str, list[PlannedVariable]]:
     """Plan the variables of each file, and check the coordinates, which are not written."""
     tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
-    checked = _change_each(checked, lambda n, v: _encode_like(checked, n, v, tensors.get(n)))
+    data = {
+        name: _encode_like(checked, name, variable, tensors[name]) if name in tensors else variable
+        for name, variable in {**checked.variables, **checked.coordinates}.items()
+    }
     if isinstance(region, str):
         dims = dict.fromkeys(str(dim) for v in checked.variables.values() for dim in v.dims)
         labelled = [dim for dim in dims if dim in checked.coordinates or dim in tensors]
         region = dict.fromkeys(labelled or dims, "auto")
     _check_names(checked, tensors, region)
-    checked, positions = _find_positions(checked, source, tensors, region)
+    lengths: dict[str, int] = {}
+    for name in checked.variables:
+        lengths |= zip(tensors[name].dims, tensors[name].layout.shape, strict=True)
+    positions: dict[str, Indices] = {}
+    for dim, requested in region.items():
+        found = _normalize_positions(dim, requested, lengths[dim])
+        if found is None:
+            found = _find_labels(checked.path, data.get(dim), source, tensors.get(dim), dim)
+        order, positions[dim] = _sort_positions(dim, found, lengths[dim])
+        if order is not None:
+            data = {name: variable.isel({dim: order}, "ignore") for name, variable in data.items()}
     planned: dict[str, list[PlannedVariable]] = {}
-    for name, variable in checked.variables.items():
-        tensor = tensors[name]
+    for name in checked.variables:
+        tensor, variable = tensors[name], data[name]
         path = (tensor.source or source).name
         _check_attrs(checked.path, name, variable, tensor.attrs)
         copied = _copy_mapped(name, variable, path)
         plan = _plan_variable(checked, name, copied, tensor, positions)
         planned.setdefault(path, []).append(plan)
-    for name, coordinate in checked.coordinates.items():
+    _check_coordinates(
+        checked.path, {name: data[name] for name in checked.coordinates}, source, tensors, positions
+    )
+    return planned
+
+
+def _check_coordinates(
+    path: str,
+    coordinates: Mapping[str, Variable],
+    source: Source,
+    tensors: Tensors,
+    positions: Positions,
+) -> None:
+    for name, coordinate in coordinates.items():
         stored = _read_region(tensors[name], source, positions) if name in tensors else None
         if stored is None or not coordinate.equals(stored):  # type: ignore[no-untyped-call]
             raise ValueError(
                 f"the coordinate {name!r} is {_list_values(coordinate)}, but the region of "
-                f"{checked.path} has {'none' if stored is None else _list_values(stored)}; correct "
+                f"{path} has {'none' if stored is None else _list_values(stored)}; correct "
                 f"region=, or call drop_vars({name!r}), because coordinates are not written"
             )
-    return planned
 
 
-def _change_each(
-    checked: CheckedInput, change: Callable[[str, Variable], Variable]
-) -> CheckedInput:
-    variables, coordinates = (
-        {name: change(name, variable) for name, variable in group.items()}
-        for group in (checked.variables, checked.coordinates)
-    )
-    return replace(checked, variables=variables, coordinates=coordinates)
-
-
-def _encode_like(
-    checked: CheckedInput, name: str, variable: Variable, tensor: Tensor | None
-) -> Variable:
+def _encode_like(checked: CheckedInput, name: str, variable: Variable, tensor: Tensor) -> Variable:
     """Encode a variable by the attributes of a tensor, unless it has such attributes itself."""
-    if tensor is None:
-        return variable
     dtype = tensor.layout.dtype
 
     def encode(copied: Variable) -> Variable:
@@ -215,34 +226,6 @@ def _check_names(checked: CheckedInput, tensors: Tensors, region: Mapping[Any, A
         )
 
 
-def _find_positions(
-    checked: CheckedInput, source: Source, tensors: Tensors, region: Mapping[Any, Any]
-) -> tuple[CheckedInput, Positions]:
-    """Return the positions of the region in the file, and the data in their order."""
-    lengths: dict[str, int] = {}
-    for name in checked.variables:
-        lengths |= zip(tensors[name].dims, tensors[name].layout.shape, strict=True)
-    positions: dict[str, Indices] = {}
-    orders: dict[str, Integers] = {}
-    for dim, requested in region.items():
-        found = _normalize_positions(dim, requested, lengths[dim])
-        if found is None:
-            found = _find_labels(checked, source, tensors, dim)
-        if not isinstance(found, range):
-            order = np.argsort(found, kind="stable")
-            bounds = np.concatenate([[-1], found[order], [lengths[dim]]])
-            if (np.diff(bounds) < 1).any():
-                raise ValueError(
-                    f"region= has positions {shorten(str(found.tolist()))} for {dim!r}, expected "
-                    f"different ones from {-lengths[dim]} to {lengths[dim] - 1}"
-                )
-            if (np.diff(order) != 1).any():
-                orders[dim] = order
-            found = array_to_indices(found[order])
-        positions[dim] = found
-    return _change_each(checked, lambda _, v: v.isel(orders, "ignore")), positions
-
-
 def _normalize_positions(dim: str, requested: Any, length: int) -> Indices | None:
     """Return a slice as a range, a list as an array without negative positions, or None."""
     if isinstance(requested, str) and requested == "auto":
@@ -260,23 +243,38 @@ def _normalize_positions(dim: str, requested: Any, length: int) -> Indices | Non
     )
 
 
-def _find_labels(checked: CheckedInput, source: Source, tensors: Tensors, dim: str) -> Integers:
+def _sort_positions(dim: str, found: Indices, length: int) -> tuple[Integers | None, Indices]:
+    """Return the order of the data and ascending positions. Raise ValueError if some are wrong."""
+    if isinstance(found, range):
+        return None, found
+    order = np.argsort(found, kind="stable")
+    if (np.diff(np.concatenate([[-1], found[order], [length]])) < 1).any():
+        raise ValueError(
+            f"region= has positions {shorten(str(found.tolist()))} for {dim!r}, expected different "
+            f"ones from {-length} to {length - 1}"
+        )
+    is_sorted = (np.diff(order) == 1).all()
+    return None if is_sorted else order, array_to_indices(found[order])
+
+
+def _find_labels(
+    path: str, labels: Variable | None, source: Source, tensor: Tensor | None, dim: str
+) -> Integers:
     """Return the positions of the labels of the data. Raise ValueError if one is missing."""
-    labels = checked.coordinates.get(dim)
-    if labels is None or dim not in tensors:
-        owner = "the written data" if labels is None else checked.path
+    if labels is None or tensor is None:
+        owner = "the written data" if labels is None else path
         raise ValueError(
             f"region= finds positions by labels, but {owner} has no coordinate {dim!r}; pass "
             f"positions such as region={{{dim!r}: slice(0, 10)}}"
         )
-    stored = _read_region(tensors[dim], source, {}).to_index()
+    stored = _read_region(tensor, source, {}).to_index()
     found = np.full(labels.size, -1)
     if stored.is_unique:
         found = np.asarray(stored.get_indexer(labels.to_index()))
     if (found < 0).any():
         raise ValueError(
             f"region=: the labels {_list_values(labels[found < 0])} of {dim!r} do not occur once "
-            f"in {checked.path}; select labels of the file, or pass positions"
+            f"in {path}; select labels of the file, or pass positions"
         )
     return found
 
