@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
 from fsspec.compression import compr
-from tqdm import tqdm
 from xarray import DataArray, Dataset, open_dataset
 
-from xr_tensorfmt.errors import did_you_mean
+from xr_tensorfmt.errors import build_choice_error, did_you_mean, shorten
 from xr_tensorfmt.formats.vespa.feeds import (
     SOURCE_OPTIONS,
-    Column,
-    Feed,
-    Operation,
-    arrange_fields,
-    format_feed,
+    Documents,
+    find_feeds,
     infer_codec,
-    list_fields,
     merge_fields,
-    open_lines,
 )
 from xr_tensorfmt.formats.vespa.json_forms import (
     Form,
-    format_tensors,
+    build_tensor,
     load_json,
     parse_tensor,
     parse_type,
     select_field,
 )
 from xr_tensorfmt.formats.vespa.spec import pack_string
-from xr_tensorfmt.formats.vespa.write import arrange_tensor
+from xr_tensorfmt.formats.vespa.write import (
+    Operation,
+    arrange_fields,
+    arrange_tensor,
+    format_feed,
+    list_fields,
+)
 from xr_tensorfmt.sources import find_source, is_url
 from xr_tensorfmt.sources.local import Memory
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
@@ -51,8 +50,8 @@ def from_json(
     Parameters
     ----------
     data : dict, list, str, bytes or PathLike
-        A tensor as pyvespa and `json.loads` return it, JSON text, or a `pathlib.Path` or URL of a
-        file with JSON text. Or a document with ``fields``, such as a hit of a query.
+        A tensor or a document with ``fields``, as from `json.loads` or as text, or a
+        `pathlib.Path` or URL of a file with JSON.
     type : str, optional
         The type, such as ``"tensor<float>(user{},x[3])"``, if `data` does not state it.
     field : str, optional
@@ -73,13 +72,9 @@ def from_json(
     Examples
     --------
     >>> from xr_tensorfmt import vespa
-    >>> field = {
-    ...     "type": "tensor<float>(user{},x[2])",
-    ...     "blocks": {"ada": [1, 2], "bob": [3, 4]},
-    ... }
-    >>> ds = vespa.from_json(field)
-    >>> ds.tensor.sel(user="bob").values
-    array([3., 4.], dtype=float32)
+    >>> field = {"type": "tensor<float>(user{},x[2])", "blocks": {"ada": [1, 2]}}
+    >>> vespa.from_json(field).tensor.sel(user="ada").values
+    array([1., 2.], dtype=float32)
     """
     name, options = "<Vespa JSON>", _take_options(keywords)
     if isinstance(data, os.PathLike) or is_url(data):
@@ -109,9 +104,8 @@ def from_jsonl(
     Parameters
     ----------
     source : str, PathLike, file object or iterable
-        The path or URL of a feed, which may be compressed, a pattern such as
-        ``"feeds/*.jsonl.gz"``, or a list of these; or the lines, or dicts. A feed has documents,
-        one per line or in a list, or is the response to a visit or to a query.
+        The path, URL or pattern of feeds, which may be compressed, or a list of these; or the
+        lines or the documents of a feed, or the response to a visit or a query.
     type : str or mapping, optional
         As for `from_json`, or a type by field.
     field : str or list of str
@@ -139,14 +133,10 @@ def from_jsonl(
     Examples
     --------
     >>> from xr_tensorfmt import vespa
-    >>> lines = [
-    ...     '{"put": "id:shop:user::ann", "fields": {"vector": [1, 0]}}',
-    ...     '{"put": "id:shop:user::bob", "fields": {"vector": [0, 2]}}',
-    ... ]
-    >>> type, prefix = "tensor<float>(x[2])", "id:shop:user::"
-    >>> ds = vespa.from_jsonl(lines, type, field="vector", dim="user", prefix=prefix)
-    >>> ds.tensor.sel(user="bob").values
-    array([0., 2.], dtype=float32)
+    >>> lines = ['{"put": "id:shop:user::ann", "fields": {"vector": [1, 0]}}']
+    >>> options = {"field": "vector", "dim": "user", "prefix": "id:shop:user::"}
+    >>> vespa.from_jsonl(lines, "tensor(x[2])", **options).tensor.sel(user="ann").values
+    array([1., 0.])
     """
     names = list_fields(field)
     types = type if isinstance(type, Mapping) else dict.fromkeys(names, type)
@@ -155,10 +145,9 @@ def from_jsonl(
             raise ValueError(f"type= names {name!r}{did_you_mean(name, names)}, which field= omits")
         if stated:
             parse_type(stated)
-    source_name, lines = open_lines(source, _take_options(keywords))
-    columns = {name: Column(types.get(name), dim) for name in names}
-    with tqdm(lines, unit=" lines", disable=not progress) as bar:
-        contents = Feed(source_name, prefix, columns).read(bar)
+    source_name, feeds = find_feeds(source, _take_options(keywords))
+    documents = Documents({name: types.get(name) for name in names}, dim, prefix)
+    contents = documents.read(source_name, feeds, progress=progress)
     if isinstance(field, str):
         return _open(contents[field], source_name, **keywords)
     parts = [_open(contents[name], source_name, name=name, **keywords) for name in names]
@@ -192,14 +181,11 @@ def from_hex(data: str, **keywords: Any) -> Dataset:
     >>> ds.tensor.values
     array([1., 2.], dtype=float32)
     """
-    if not isinstance(data, str):
-        raise TypeError(f"data={data!r} is not a str of hexadecimal digits such as '0x0200...'")
-    stripped = data.strip()
     try:
-        content = bytes.fromhex(stripped.removeprefix("0x").removeprefix("0X"))
+        content = bytes.fromhex(data.strip().removeprefix("0x").removeprefix("0X"))
     except ValueError as error:
         raise ValueError(
-            f"data={stripped[:40]!r} is not a string of hexadecimal digits, two per byte ({error})"
+            f"data={shorten(repr(data))} is not a string of hexadecimal digits, two per byte"
         ) from error
     return _open(content, "<hexadecimal digits>", **keywords)
 
@@ -257,8 +243,7 @@ def to_json(
     tensor = arrange_tensor(check_input(data, "the JSON", "Vespa", encoding, drop))
     cells = tensor.encode(tensor.variable.values)
     cells = cells.reshape(len(tensor.rows), *tensor.header.lengths)
-    (text,) = format_tensors(tensor.header, [tensor.rows], cells, form)
-    return dict(json.loads(text))
+    return build_tensor(tensor.header, tensor.rows, cells, form)
 
 
 def to_jsonl(
@@ -316,19 +301,18 @@ def to_jsonl(
     >>> vespa.to_jsonl(users, "feed.jsonl", field="vector", dim="user", prefix="id:users::")
     """
     if operation not in get_args(Operation):
-        raise ValueError(f"operation={operation!r} is neither 'put' nor 'update'")
+        raise build_choice_error("operation", operation, get_args(Operation))
     location = locate_target(path, storage_options, None)
     codec = infer_codec(location.file_name)
     checked = check_input(data, location.name, "Vespa", encoding, drop)
-    tensors = arrange_fields(checked, field, dim)
+    tensors = arrange_fields(checked, field)
     for name, tensor in tensors.items():
         if dim not in (mapped := tensor.header.mapped):
             dims = mapped or tensor.variable.dims
-            hint = did_you_mean(dim, {*dims} - {dim})
-            step = f"set them by assign_coords({dim}=...)" if dim in dims else "pass one of them"
             raise ValueError(
-                f"dim={dim!r}{hint} has no labels, expected one of {[*dims]} of {name!r}, whose "
-                f"labels become the ids of documents; {step}"
+                f"dim={dim!r}{did_you_mean(dim, {*dims} - {dim})} has no labels, expected one of "
+                f"{[*dims]} of {name!r} with labels, the ids of documents; set them by "
+                f"assign_coords({dim}=...)"
             )
     file = build_target(location, 0, overwrite=is_overwriting(mode))
     try:

@@ -261,7 +261,7 @@ def test_json_is_no_format_and_has_next_step() -> None:
         result = run(command, "hit.json")
         assert "with xr_tensorfmt.vespa.from_json if it is" in result.stdout + result.stderr
     Path("feed.jsonl").write_text('{"put": "id:a:b::1", "fields": {"a": [1]}}\n' * 2)
-    assert "open it with xr_tensorfmt.vespa.from_jsonl" in run("info", "feed.jsonl").stderr
+    assert "or from_jsonl if it is a feed" in run("info", "feed.jsonl").stderr
     save("a.tbf", xr.Dataset({"tensor": ("x", np.ones(2))}))
     assert "xr_tensorfmt.vespa.to_json and to_jsonl" in run_failing("convert", "a.tbf", "b.json")
 

@@ -309,19 +309,20 @@ def write_labels(path: Path, count: int, first: bytes = b"\0\0") -> Path:
 class TestManyLabels:
     """Vespa files with more labels than fit in memory."""
 
-    def test_many_labels_are_not_indexed(
+    def test_many_labels_are_opened_lazily(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # Measuring memory makes a scan 20 times as slow.
         monkeypatch.setattr("xr_tensorfmt.formats.vespa.read.MAX_INDEXED_LABELS", 400_000)
         count = 500_000
         path = write_labels(tmp_path / "a.tbf", count)
-        message = "500000 labels, more than the 400000 of an index"
+        with pytest.raises(
+            TensorFormatError, match=r"500000, expected at most 400000; open .*stored"
+        ):
+            open_lazily(path)
         with limit_memory(32 * count):
-            with pytest.warns(TensorFormatWarning, match=message):
-                actual = open_lazily(path, chunks={})
+            actual = open_lazily(path, chunks={}, sparse="stored")
             assert actual.tensor.dims == ("block",)
-            assert not actual.indexes
             assert actual.x[10**5 : 10**5 + 3].values.tolist() == ["", "", ""]
             assert actual.tensor[-3:].values.tolist() == [0, 0, 0]
 
@@ -331,7 +332,7 @@ class TestManyLabels:
             limit_memory(16 * MIB),
             pytest.raises(TensorFormatError, match="134217728, expected at most 67108864"),
         ):
-            open_lazily(path)
+            open_lazily(path, sparse="stored")
         assert len(validate(path)) == 1
 
     def test_many_labels_prevent_outer_product(self, tmp_path: Path) -> None:

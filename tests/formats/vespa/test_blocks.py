@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -28,8 +29,8 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.formats.recognition import read_container
 from xr_tensorfmt.formats.vespa import VespaFormat, spec
-from xr_tensorfmt.formats.vespa.layouts import OuterProduct
-from xr_tensorfmt.formats.vespa.spec import VespaHeader, find_blocks, scan_window
+from xr_tensorfmt.formats.vespa.read import gather_product
+from xr_tensorfmt.formats.vespa.spec import VespaHeader, find_blocks
 from xr_tensorfmt.sources.local import Memory
 
 COUNT = 20_000
@@ -74,10 +75,11 @@ def make_file(label: Callable, cells: Callable, labels: int, size: int) -> tuple
 def test_scan_finds_every_block(monkeypatch, label, cells, labels, size) -> None:
     monkeypatch.setattr(spec, "LOCAL_WINDOW_BYTES", 300_000)
     content, edges = make_file(LABELS[label], CELLS[cells], labels, size)
-    windows = list(find_blocks(Memory(b"head" + content), make_header(labels, size, stop=4)))
-    offsets = np.concatenate([window.offsets for window, _ in windows])
+    batches = list(find_blocks(Memory(b"head" + content), make_header(labels, size, stop=4)))
+    offsets = np.concatenate([offsets[:-1] for offsets, _ in batches])
     np.testing.assert_array_equal(offsets, edges[:-1] + 4)
-    assert windows[-1][1] == edges[-1] + 4
+    assert batches[-1][0][-1] == edges[-1] + 4
+    assert sum(len(found) for _, found in batches) == labels * COUNT
 
 
 def test_labels_longer_than_window_and_blocks_too_large_for_one(monkeypatch) -> None:
@@ -235,8 +237,8 @@ def test_outer_product_reads_blocks_that_it_needs() -> None:
     content = vf.make_tensor("float", ["k", "l"], {"n": 64}, labels, values)
     source = RecordingSource(content)
     blocks = make_blocks(source)
-    product = OuterProduct(blocks, (2000,), np.arange(2000), np.arange(2000))
-    layout = Gathered((2000, 64), blocks.dtype, product.gather, fill_value=np.nan)
+    gather = partial(gather_product, blocks, 1, np.arange(2000), np.arange(2000))
+    layout = Gathered((2000, 64), blocks.dtype, gather, fill_value=np.nan)
     source.requests.clear()
     selection = Selection(layout.shape, (range(500, 510), range(64)))
     np.testing.assert_array_equal(read_selected(layout, source, selection), values[500:510])
@@ -260,8 +262,8 @@ def test_outer_product_in_chunks_and_without_blocks() -> None:
     source = Memory(empty)
     blocks = make_blocks(source)
     nothing = np.empty(0, np.int64)
-    product = OuterProduct(blocks, (2, 2), nothing, nothing)
-    layout = Gathered((2, 2, 4), blocks.dtype, product.gather, fill_value=7.0)
+    gather = partial(gather_product, blocks, 2, nothing, nothing)
+    layout = Gathered((2, 2, 4), blocks.dtype, gather, fill_value=7.0)
     points = Selection(layout.shape, (np.array([0, 1]), np.array([1, 1]), np.array([0, 3])), True)
     assert read_selected(layout, source, points).tolist() == [7.0, 7.0]
     everything = Selection.everything(layout.shape)
@@ -279,15 +281,16 @@ def test_chunks_of_each_opening_have_own_names() -> None:
     assert first.tensor.data.name != again.tensor.data.name
 
 
-def test_scan_needs_little_memory() -> None:
+def test_scan_needs_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spec, "LOCAL_WINDOW_BYTES", 1 << 18)
     short = [b"\x03%03d" % (number % 1000) + bytes(4) for number in range(100_000)]
     long = [b"\x24" + b"%036d" % number + bytes(4) for number in range(40_000)]
-    content = np.frombuffer(b"".join(short + long), dtype=np.uint8)
-    with limit_memory(3 * len(content)):
-        starts, stop = scan_window(content, make_header(1, 4), 140_000)
-    expected = np.cumsum([0, *map(len, short + long)])
-    np.testing.assert_array_equal(starts, expected[:-1])
-    assert stop == expected[-1]
+    source = Memory(b"".join(short + long))
+    with limit_memory(4 << 20):
+        starts = np.concatenate(
+            [part[:-1] for part, _ in find_blocks(source, make_header(1, 4, 140_000))]
+        )
+    np.testing.assert_array_equal(starts, np.cumsum([0, *map(len, short + long)])[:-1])
 
 
 @pytest.mark.parametrize("seed", range(4))

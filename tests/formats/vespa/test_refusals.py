@@ -24,7 +24,7 @@ MIXED = vf.make_tensor("float", ["k"], {"x": 2}, [("ab",), ("c",)], np.ones((2, 
 REFUSED = {
     "no bytes": (b"", "the tag at byte 0: truncated"),
     "tag 8": (b"\x08" + bytes(9), "the tag at byte 0: 8, expected 1, 2, 3, 5, 6 or 7"),
-    "hexadecimal": (b"0x0601", "the tag at byte 0: 48, .*pass the text to .*from_hex"),
+    "hexadecimal": (b"0x0601", "the tag at byte 0: 48, expected 1, 2"),
     "tag 0": (bytes(10), "the tag at byte 0: 0, expected"),
     "tag 4": (b"\4" + bytes(10), "the tag at byte 0: 4, expected"),
     "cell type 4": (
@@ -197,17 +197,12 @@ def test_int8_needs_fill_value_that_it_has(fill_value) -> None:
     assert (filled.dtype, filled.values.tolist()) == ("int8", [[1, -5], [-5, 2]])
 
 
-def test_very_large_outer_product_requires_fill_value() -> None:
-    count = 2000
-    labels = [(f"{n}", f"{n}", f"{n}") for n in range(count)]
-    content = vf.make_tensor("int8", ["i", "j", "k"], {}, labels, np.zeros(count))
-    message = "2000 blocks belong to a tensor of 8000000000 cells.* fill_value=nan as well"
-    floats = vf.make_tensor("float", ["i", "j", "k"], {}, labels, np.arange(count))
-    with pytest.raises(ValueError, match=message):
-        vespa.from_hex(floats.hex(), sparse="dense")
-    opened = vespa.from_hex(floats.hex(), sparse="dense", fill_value=np.float32("nan"), chunks={})
+def test_very_large_outer_product_is_opened_lazily() -> None:
+    labels = [(f"{n}", f"{n}", f"{n}") for n in range(2000)]
+    content = vf.make_tensor("float", ["i", "j", "k"], {}, labels, np.arange(2000))
+    opened = vespa.from_hex(content.hex(), sparse="dense", chunks={})
+    assert opened.tensor.shape == (2000,) * 3
     assert opened.tensor.sel(i="7", j="7").sum().values == 7
-    assert vespa.from_hex(content.hex(), sparse="dense", fill_value=1).tensor.shape == (count,) * 3
 
 
 def test_fill_value_is_refused_if_the_format_defines_one(tmp_path: Path) -> None:

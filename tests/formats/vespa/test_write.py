@@ -526,10 +526,10 @@ def test_unsupported_parts_raise_unless_dropped(directory) -> None:
     plain = make_users().drop_attrs()
     expected = write_file(plain, directory)
     cases = {
-        "attrs": (plain.assign_attrs(made="today"), "the attribute 'made' of ds; delete it with"),
+        "attrs": (plain.assign_attrs(made="today"), "the attribute 'made' of ds; delete it from"),
         "coords": (
             plain.assign_coords(x=[1, 2, 3]),
-            r"'x', because its labels are int64, .*x=ds\['x'\].ast.*, or pass drop=\['coords'\]",
+            r"'x', because .* .int64. are not .*x=ds\['x'\].ast.*, or pass drop=\['coords'\]",
         ),
     }
     for part, (ds, message) in cases.items():
@@ -544,34 +544,29 @@ def test_unsupported_parts_raise_unless_dropped(directory) -> None:
 
 
 @pytest.mark.parametrize("place", ["attrs", "encoding"])
-def test_hint_removes_reference_to_another_variable(tmp_path, place) -> None:
+def test_reference_to_another_variable_is_named(tmp_path, place) -> None:
     ds = xr.Dataset({"tensor": ("x", np.ones(2))})
     getattr(ds.tensor, place)["grid_mapping"] = "crs"
-    with pytest.raises(ValueError, match="'grid_mapping' of ") as caught:
+    expected = r"'grid_mapping' of ds\['tensor'\]; delete it from .*attrs or .*encoding"
+    with pytest.raises(ValueError, match=expected):
         to_file(ds, tmp_path / "a.tbf")
-    call = re.search(r"delete it with (ds\S+pop\(.*?\)) or (ds\S+pop\(.*?\))", str(caught.value))
-    eval(call[1 if place == "attrs" else 2], {"ds": ds})
-    to_file(ds, tmp_path / "a.tbf")
 
 
 def test_error_of_numeric_labels_shows_conversion(directory) -> None:
     ds = make_users().drop_attrs().assign_coords(user=[3, 1, 4, 1, 5])
     line = "ds.assign_coords(user=ds['user'].astype(str))"
-    check_refused(ds, directory, f"its labels are int64, expected str; .*{re.escape(line)}")
+    check_refused(ds, directory, f"its labels .int64. are not str; .*{re.escape(line)}")
     ds = ds.assign_coords(user=[3, 1, 4, 2, 5])
     created = eval(line, {"ds": ds})
     write_file(created, directory)
     assert open_file(directory).user.values.tolist() == list("31425")
     assert write_file(ds, directory, drop=["coords"]) == write_file(ds.drop_vars("user"), directory)
     mixed = ds.assign_coords(user=make_objects(["a", 1, "b", None, 2.5]))
-    line = "ds.isel(user=ds['user'].notnull())"
-    step = f"its labels are NoneType and float and int and str, .*{re.escape(line)}"
-    check_refused(mixed, directory, step)
-    assert eval(line, {"ds": mixed}).user.values.tolist() == ["a", 1, "b", 2.5]
+    check_refused(mixed, directory, "its labels .object. are not str; select labels that are not")
     on_block = (
         make_items().drop_vars("user").assign_coords(number=("block", np.arange(6))).drop_attrs()
     )
-    check_refused(on_block, directory, "'number', because its labels are int64")
+    check_refused(on_block, directory, "'number', because some of its labels .int64. are")
 
 
 def test_error_of_two_labelled_dims_shows_conversion(
@@ -596,15 +591,10 @@ def test_error_of_two_labelled_dims_shows_conversion(
     xr.testing.assert_identical(dense, ds.transpose("item", "user", "x"))
 
 
-def test_error_of_strings_along_another_dimension_has_a_hint(
-    directory,
-) -> None:
+def test_labels_of_another_dimension_raise(directory) -> None:
     ds = make_users().drop_attrs().reset_index("user").rename_dims(user="n")
-    line = "ds.rename_dims(n='block')"
-    check_refused(
-        ds, directory, f"'user', which does not label the dimension 'n'; call {re.escape(line)}"
-    )
-    renamed = eval(line, {"ds": ds})
+    check_refused(ds, directory, r"the coordinate 'user'; call drop_vars\('user'\)")
+    renamed = ds.rename_dims(n="block")
     assert write_file(renamed, directory) == write_file(make_users(), directory)
     other = make_users().drop_attrs().assign_coords(city=("user", list("abcde")))
     check_refused(other, directory, r"the coordinate 'city'; call drop_vars\('city'\)")
@@ -669,10 +659,12 @@ def test_dims_that_vespa_or_we_could_not_read_raise(directory) -> None:
         "32 dimensions are more than the 31 that can be opened again; stack",
     )
     check_refused(
-        xr.DataArray(np.zeros((2, 0)), dims=("a", "b")), directory, "'b' has no elements, but only"
+        xr.DataArray(np.zeros((2, 0)), dims=("a", "b")),
+        directory,
+        "'b' has length 0, expected 1 to",
     )
     huge = xr.DataArray(np.broadcast_to(np.int8(0), 1 << 31), dims="x")
-    check_refused(huge, directory, "'x' has length 2147483648, but Vespa allows at most 2147483647")
+    check_refused(huge, directory, "'x' has length 2147483648, expected 1 to 2147483647")
     most = (1 << 31) - 1
     huge = xr.Dataset({"tensor": (("x", "y"), da.zeros((most, most), dtype="i1", chunks=most))})
     wider = {"tensor": {"dtype": "float64"}}

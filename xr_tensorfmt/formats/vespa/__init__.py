@@ -18,7 +18,7 @@ class VespaFormat(LazyFormat):
     open_options = share_options("name", "sparse", "verify", "decode_floats") | {
         "fill_value": Option(
             "Value of missing elements. The default is NaN. It is required for integers, which "
-            "have no NaN, and for more than 2**32 elements.",
+            "have no NaN.",
             type=Real,
         ),
         "text_errors": Option(
@@ -27,19 +27,14 @@ class VespaFormat(LazyFormat):
             default="strict",
         ),
     }
-    validation_options = OpenOptions(
-        format_options={"verify": False, "text_errors": "surrogateescape"}
-    )
+    validation_options = OpenOptions(loads_labels=False, format_options={"verify": False})
 
     def describe_unsupported(self, reader: HeaderReader) -> tuple[str, str] | None:
         """Describe feeds and other JSON."""
-        head = reader.head.lstrip()
-        if head.startswith(b'{"put":'):
-            return "a feed of Vespa", "open it with xr_tensorfmt.vespa.from_jsonl"
-        if head.startswith((b"{", b"[")):
-            hint = "open it with xr_tensorfmt.vespa.from_json if it is a tensor"
-            return "text", f"read it as JSON, or {hint}"
-        return None
+        if not reader.head.lstrip().startswith((b"{", b"[")):
+            return None
+        opener = "xr_tensorfmt.vespa.from_json if it is a tensor, or from_jsonl if it is a feed"
+        return "text", f"read it as JSON, or open it with {opener}, of Vespa"
 
     def match(self, reader: HeaderReader) -> Match:
         """Compare the suffix and the tag."""

@@ -1,37 +1,51 @@
-"""Read typed binary tensors, build the variable and its labels, and check labels."""
+"""Read typed binary tensors: their blocks, the labels, and the outer product of the labels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
+from math import prod
+from typing import Any
 
 import numpy as np
 
+from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers, ceil_div, contiguous_chunk
 from xr_tensorfmt.core.file_format import Container, End, OpenOptions, Tensor, name_dims
-from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.layout import Dense, InMemory, Layout
-from xr_tensorfmt.core.layout import read as read_layout
-from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import Finding, TensorFormatError
-from xr_tensorfmt.formats.vespa.layouts import (
-    Blocks,
-    Labels,
-    build_outer_product,
-    build_strings,
-    validate_labels,
+from xr_tensorfmt.core.gathered import Gathered, put_at
+from xr_tensorfmt.core.header import HeaderReader, check_size
+from xr_tensorfmt.core.layout import (
+    BATCH_BYTES,
+    Dense,
+    EncodedBatch,
+    InMemory,
+    Layout,
+    view_as_bytes,
 )
-from xr_tensorfmt.formats.vespa.spec import BLOCK, TYPE, Strings, VespaHeader, find_blocks
+from xr_tensorfmt.core.layout import read as read_layout
+from xr_tensorfmt.core.selection import Indices, Selection, indices_to_array
+from xr_tensorfmt.core.source import Plan, Source, Step
+from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
+from xr_tensorfmt.formats.vespa.spec import (
+    BLOCK,
+    STRING_DTYPE,
+    TYPE,
+    Strings,
+    VespaHeader,
+    find_blocks,
+    scan_labels,
+)
 
 MAX_BLOCKS = 1 << 26
 """Limit on the blocks of a file, because their offsets are kept in memory."""
 
 MAX_INDEXED_LABELS = 1 << 23
-"""Limit on the labels of an index. Every label takes about 60 bytes of memory."""
+"""Limit on the blocks if their labels are kept, each in about 60 bytes of memory."""
 
-# Labels to compare at a time.
-_BATCH_LABELS = 1 << 16
+# Labels to compare at a time, and repeated ones to find, far more than are reported.
+_BATCH_LABELS = _MAX_REPEATED = 1 << 16
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -44,12 +58,13 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
             f"{source.name}: fill_value={fill_value!r} requires sparse='dense', because "
             f"sparse={sparse!r} does not fill in cells"
         )
+    cells: Layout = Dense(header.lengths, header.element, header.stop)
+    stop = header.stop + header.blocks * header.block_bytes
+    coordinates: tuple[Tensor, ...] = ()
     if header.mapped:
-        cells, stop, coordinates, dims, findings = _read_blocks(header, source, options)
+        cells, stop, dims, coordinates = _read_blocks(header, source, options)
     else:
         options.refuse_stored(source.name)
-        cells = Dense(header.lengths, header.element, header.stop)
-        stop, coordinates, findings = header.stop + header.blocks * header.block_bytes, (), ()
         dims = _name_dimensions(header, options)
         if not header.blocks:  # Vespa reads a scalar without a cell as zero
             cells = InMemory(np.zeros((), header.element.dtype))
@@ -71,77 +86,54 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         "dtype": header.element.encoding,
     }
     tensor = Tensor(options.name, dims, cells, {TYPE: header.type}, encoding)
-    ends = (End(source, stop, header.type),)
-    return Container((tensor,), coordinates, findings=findings, ends=ends)
+    return Container((tensor,), coordinates, ends=(End(source, stop, header.type),))
 
 
 def _read_blocks(
     header: VespaHeader, source: Source, options: OpenOptions
-) -> tuple[Layout, int, tuple[Tensor, ...], tuple[str, ...], tuple[Finding, ...]]:
-    """Return the cells, the end of the file, the labels, the dimensions, and findings."""
-    is_index, findings = _check_count(header, source, options)
-    is_dense, count = options["sparse"] == "dense", len(header.mapped)
-    is_loaded = is_dense or (is_index and options.loads_labels)
-    blocks, columns = _scan_blocks(header, source, options, count if is_loaded else 0)
-    cells: Layout = blocks
-    if is_dense:
-        cells, columns = build_outer_product(source, header, blocks, columns, options)
-    elif columns:
-        findings += (*islice(validate_labels(source.name, blocks, lambda: [(0, columns)]), 1),)
-    labels: list[Layout] = [InMemory(column) for column in columns]
-    if not is_loaded:
-        labels = [Labels(blocks, number, _get_text_errors(options)) for number in range(count)]
-    if is_dense or is_index:
-        dims = names = label_dims = _name_dimensions(header, options)
-    else:
-        names = _name_dimensions(header, options, BLOCK)
-        dims, label_dims = (BLOCK, *names[count:]), (BLOCK,) * count
-    parts = zip(names, label_dims, labels, strict=False)
-    coordinates = tuple(Tensor(name, (dim,), label) for name, dim, label in parts)
-    return cells, blocks.stop, coordinates, dims, findings
-
-
-def _check_count(
-    header: VespaHeader, source: Source, options: OpenOptions
-) -> tuple[bool, tuple[Finding, ...]]:
-    """Return whether the labels are an index, and a finding if they are too many for one."""
+) -> tuple[Layout, int, tuple[str, ...], tuple[Tensor, ...]]:
+    """Return the cells, the end of the file, the dimensions, and the labels."""
+    count, is_dense = len(header.mapped), options["sparse"] == "dense"
+    is_index = is_dense or (count == 1 and options["sparse"] == "auto")
+    # To write a region of a file, labels are not needed, and all are accepted.
+    is_loaded = is_index and (is_dense or options.loads_labels)
+    text_errors = options["text_errors"] if options.loads_labels else "surrogateescape"
     limit, hint = MAX_BLOCKS, "split the file"
-    if options["sparse"] == "dense":  # keeps all labels in memory
+    if is_loaded:
         limit, hint = MAX_INDEXED_LABELS, "open the file with sparse='stored' (--sparse stored)"
     if header.blocks > limit:
         field, expected = "the number of blocks", f"at most {limit}"
         raise TensorFormatError(source.name, field, header.blocks, expected, hint, header.stop)
-    if len(header.mapped) != 1 or options["sparse"] != "auto":
-        return False, ()
-    if header.blocks <= MAX_INDEXED_LABELS:
-        return True, ()
-    (name,) = header.mapped
-    actual = (
-        f"{header.blocks} labels, more than the {MAX_INDEXED_LABELS} of an index: {name!r} is "
-        f"a lazy coordinate along the dimension {BLOCK!r}, as with sparse='stored'"
-    )
-    hint = f"index a selection by ds.set_index({BLOCK}={name!r})"
-    return False, (Finding(source.name, "the labels", actual, "", hint, header.stop, "warning"),)
+    blocks, columns = _scan_blocks(header, source, text_errors, count if is_loaded else 0)
+    labels: list[Layout] = [InMemory(column) for column in columns]
+    cells: Layout = blocks
+    if is_dense:
+        cells, distinct = _build_outer_product(source, blocks, columns, options["fill_value"])
+        labels = [InMemory(column) for column in distinct]
+    elif not is_loaded:
+        labels = [Labels(blocks, dimension, text_errors) for dimension in range(count)]
+    names = _name_dimensions(header, options, *(() if is_index else (BLOCK,)))
+    dims = names if is_index else (BLOCK, *names[count:])
+    label_dims = names if is_index else (BLOCK,) * count
+    parts = zip(names, label_dims, labels, strict=False)
+    return cells, blocks.stop, dims, tuple(Tensor(name, (dim,), x) for name, dim, x in parts)
 
 
 def _scan_blocks(
-    header: VespaHeader, source: Source, options: OpenOptions, columns: int
+    header: VespaHeader, source: Source, text_errors: str, columns: int
 ) -> tuple[Blocks, list[Strings]]:
     """Scan the blocks. Return the labels of the first dimensions too."""
     offsets = np.full(header.blocks + 1, header.stop, dtype=np.int64)
+    blocks, first, rank = Blocks(header, offsets), 0, len(header.mapped)
     labels: list[list[str]] = [[] for _ in range(columns)]
-    for window, stop in find_blocks(source, header):
-        part = slice(window.blocks[0], window.blocks[-1] + 1)
-        offsets[part], offsets[part.stop] = window.offsets, stop
+    for found, packed in find_blocks(source, header):
+        part = range(first, first + found.size - 1)
+        offsets[first : part.stop + 1] = found
         for dimension, column in enumerate(labels):
-            column.extend(window.decode_labels(dimension, _get_text_errors(options)))
-    return Blocks(header, offsets), [build_strings(column) for column in labels]
-
-
-def _get_text_errors(options: OpenOptions) -> str:
-    """Return how to decode labels. To write a region of a file, all labels are accepted."""
-    errors: str = options["text_errors"] if options.loads_labels else "surrogateescape"
-    return errors
+            own = packed[dimension::rank]
+            column.extend(blocks.decode_labels(source.name, part, own, text_errors))
+        first = part.stop
+    return blocks, [np.fromiter(column, STRING_DTYPE, first) for column in labels]
 
 
 def _name_dimensions(header: VespaHeader, options: OpenOptions, *reserved: str) -> tuple[str, ...]:
@@ -163,20 +155,246 @@ def _name_dimensions(header: VespaHeader, options: OpenOptions, *reserved: str) 
     return names
 
 
+@dataclass(frozen=True, eq=False)
+class Blocks(Layout):
+    """The cells of all blocks. The first axis counts blocks, the others are indexed dimensions."""
+
+    header: VespaHeader
+    # Offset of every block with its labels, and the end of the last block.
+    offsets: Integers
+
+    can_write = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of blocks, and lengths of the indexed dimensions."""
+        return (self.header.blocks, *self.header.lengths)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the values."""
+        return self.header.element.dtype
+
+    @property
+    def stop(self) -> int:
+        """Byte after the last block."""
+        return int(self.offsets[-1])
+
+    @property
+    def element(self) -> Element:
+        """Type of the cells."""
+        return self.header.element
+
+    @property
+    def mean_bytes(self) -> int:
+        """Mean size of a block."""
+        return max(1, ceil_div(self.stop - self.header.stop, max(1, self.header.blocks)))
+
+    def find_cells(self, blocks: Indices) -> Integers:
+        """Return the offsets of the cells of some blocks."""
+        return self.offsets[1:][indices_to_array(blocks)] - self.header.block_bytes
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Return equal numbers of blocks, or parts of a block if it is larger than `target`."""
+        header = self.header
+        block_bytes = max(self.mean_bytes, header.cells * self.dtype.itemsize)
+        if block_bytes <= target or not header.lengths:
+            return (*contiguous_chunk((header.blocks,), block_bytes, target), *header.lengths)
+        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
+
+    def locate(self, selection: Selection) -> Extents:
+        """Return a range per block, from the first to the last selected cell, or one per point."""
+        header, item = self.header, self.header.element.stored.itemsize
+        if selection.is_pointwise:
+            cells = selection.flat % header.cells
+            return Extents.uniform(self.find_cells(selection.indices[0]) + cells * item, item)
+        start, stop = _select_inner(selection).runs().bounds
+        starts = self.find_cells(selection.indices[0]) + start * item
+        return Extents.uniform(starts, (stop - start) * item)
+
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
+        """Decode the selected cells of every block."""
+        element = self.header.element
+        raw = packed.view(element.stored)
+        if not selection.is_pointwise:
+            runs = _select_inner(selection).runs()
+            start, stop = runs.bounds
+            raw = raw.reshape(-1, stop - start)
+            if runs.starts.size > 1:
+                picked = np.add.outer(runs.starts - start, np.arange(runs.lengths[0]))
+                raw = raw[:, picked.ravel()]
+        if out is None:
+            return element.decode(raw).reshape(selection.shape)
+        element.decode_into(out, raw.reshape(out.shape))
+        return out
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
+        """Encode cells without their labels, which a region does not change."""
+        if not selection.size:
+            return
+        element, inner = self.header.element, _select_inner(selection)
+        item, runs = element.stored.itemsize, inner.runs()
+        offsets = self.find_cells(selection.indices[0])
+        count = max(1, BATCH_BYTES // (inner.size * item))
+        for first in range(0, offsets.size, count):
+            starts = offsets[first : first + count, np.newaxis] + runs.starts * item
+            cells = view_as_bytes(element.encode(values[first : first + count]))
+            yield Extents.uniform(starts.ravel(), int(runs.lengths[0]) * item), cells
+
+    def decode_labels(
+        self, path: str, blocks: Indices, labels: Sequence[bytes], text_errors: str
+    ) -> list[str]:
+        """Decode a label of each of some blocks."""
+        try:
+            return [label.decode("utf-8", text_errors) for label in labels]
+        except UnicodeDecodeError as error:
+            block = int(blocks[labels.index(error.object)])
+            raise TensorFormatError(
+                path,
+                field=f"a label of block {block}",
+                actual=repr(error.object[:40]),
+                expected="UTF-8",
+                hint="open with text_errors='surrogateescape' to keep such bytes",
+                offset=int(self.offsets[block]),
+            ) from None
+
+
+def _select_inner(selection: Selection) -> Selection:
+    """Return the selection within a block."""
+    return Selection(selection.tensor_shape[1:], selection.indices[1:])
+
+
+@dataclass(frozen=True)
+class Labels(Layout):
+    """Labels of all blocks for one mapped dimension."""
+
+    blocks: Blocks
+    # Index among the mapped dimensions.
+    dimension: int
+    text_errors: str = "strict"
+
+    dtype = STRING_DTYPE
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of blocks."""
+        return (self.blocks.header.blocks,)
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Return the number of blocks in a chunk of cells."""
+        return self.blocks.chunk_shape(target)[:1]
+
+    def locate(self, selection: Selection) -> Extents:
+        """Return the labels of all dimensions, because their lengths vary."""
+        blocks = selection.indices[0]
+        starts = self.blocks.offsets[indices_to_array(blocks)]
+        return Extents(starts, self.blocks.find_cells(blocks) - starts)
+
+    def plan_batch(self, source: Source, batch: Selection) -> Plan:
+        """Plan to decode the labels of one dimension."""
+        rank, numbers = len(self.blocks.header.mapped), batch.indices[0]
+
+        def decode(packed: Bytes, _: Array | None) -> Array:
+            found = (labels for _, labels in scan_labels(packed, rank, 0, len(numbers)))
+            own = [label for labels in found for label in labels[self.dimension :: rank]]
+            decoded = self.blocks.decode_labels(source.name, numbers, own, self.text_errors)
+            return np.fromiter(decoded, STRING_DTYPE, len(decoded))
+
+        return Plan(source, self.locate(batch), decode)
+
+
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
     """Check in batches that labels are UTF-8, and that no two blocks have the same labels."""
     blocks, source = container.tensors[0].layout, reader.source
-    if isinstance(blocks, Blocks) and blocks.header.blocks:
-        for dimension in range(len(blocks.header.mapped)):
-            yield from islice(Labels(blocks, dimension).validate(source), limit)
-        repeated = validate_labels(source.name, blocks, lambda: _read_batches(source, blocks))
-        yield from islice(repeated, limit)
+    if not isinstance(blocks, Blocks):
+        return
+    count, rank = blocks.header.blocks, range(len(blocks.header.mapped))
+    for dimension in rank:
+        yield from islice(Labels(blocks, dimension).validate(source), limit)
+    columns = [Labels(blocks, dimension, "surrogateescape") for dimension in rank]
+
+    def read_batches() -> Iterator[list[Strings]]:
+        for first in range(0, count, _BATCH_LABELS):
+            part = Selection((count,), (range(first, min(first + _BATCH_LABELS, count)),))
+            yield [read_layout(column, source, part) for column in columns]
+
+    for block, earlier, labels in islice(find_repeated_blocks(read_batches), limit):
+        field, actual = f"the labels of block {block}", f"{labels}, which block {earlier} has too"
+        hint = "both are kept, but Vespa may refuse the file or keep only one; remove one"
+        offset = int(blocks.offsets[block])
+        yield Finding(source.name, field, actual, "", hint, offset, "warning")
 
 
-def _read_batches(source: Source, blocks: Blocks) -> Iterator[tuple[int, Sequence[Strings]]]:
-    """Read the labels of consecutive blocks, with the index of the first block."""
-    count, rank = blocks.header.blocks, len(blocks.header.mapped)
-    columns = [Labels(blocks, dimension, "surrogateescape") for dimension in range(rank)]
-    for first in range(0, count, _BATCH_LABELS):
-        selection = Selection((count,), (range(first, min(first + _BATCH_LABELS, count)),))
-        yield first, [read_layout(column, source, selection) for column in columns]
+def find_repeated_blocks(
+    read_batches: Callable[[], Iterable[Sequence[Strings]]],
+) -> Iterator[tuple[int, int, str]]:
+    """Yield each block with all labels of an earlier block, the earlier block, and the labels.
+
+    A batch has a column of labels per dimension. Batches are read twice to keep only hashes.
+    """
+
+    def read_rows() -> Iterator[tuple[str, ...]]:
+        return chain.from_iterable(zip(*columns, strict=True) for columns in read_batches())
+
+    hashes, counts = np.unique(np.fromiter(map(hash, read_rows()), np.int64), return_counts=True)
+    repeated = set(hashes[counts > 1][:_MAX_REPEATED].tolist())
+    first_blocks: dict[tuple[str, ...], int] = {}
+    for block, labels in enumerate(read_rows() if repeated else ()):
+        if hash(labels) in repeated and first_blocks.setdefault(labels, block) != block:
+            yield block, first_blocks[labels], shorten(", ".join(map(repr, labels)))
+
+
+def _build_outer_product(
+    source: Source, blocks: Blocks, labels: Sequence[Strings], fill_value: float | None
+) -> tuple[Gathered, list[Strings]]:
+    """Spread the blocks over the outer product of their labels, and return the distinct labels."""
+    header = blocks.header
+    codes, distinct = zip(*map(_factorize, labels), strict=True)
+    grid = tuple(column.size for column in distinct)
+    is_int8 = header.cell_type == "int8"
+    if fill_value is None:
+        fill_value = 0 if is_int8 and prod(grid) == header.blocks else np.nan
+    if is_int8 and fill_value not in range(-128, 128):
+        raise ValueError(
+            f"{source.name}: cells of type int8 cannot hold fill_value={fill_value!r}; "
+            "pass an integer from -128 to 127"
+        )
+    shape = *grid, *header.lengths
+    check_size(source.name, shape, blocks.dtype.itemsize, header.stop)
+    indices = np.ravel_multi_index(codes, grid) if header.blocks else np.empty(0, np.int64)
+    order = np.argsort(indices, kind="stable")
+    indices = indices[order]
+    repeated = np.flatnonzero(indices[1:] == indices[:-1])
+    if repeated.size:
+        first, second = order[repeated[0] : repeated[0] + 2].tolist()
+        raise TensorFormatError(
+            source.name,
+            field=f"the labels of block {second}",
+            actual=f"those of block {first} as well",
+            expected="labels that occur once",
+            hint="no dense tensor holds both; open it with sparse='stored' (--sparse stored)",
+            offset=int(blocks.offsets[second]),
+        )
+    gather = partial(gather_product, blocks, len(grid), indices, order)
+    layout = Gathered(shape, blocks.dtype, gather, (blocks,), float(fill_value))
+    return layout, list(distinct)
+
+
+def _factorize(labels: Strings) -> tuple[Integers, Strings]:
+    """Return a code per label, and the distinct labels in order of their first blocks."""
+    codes = {label: code for code, label in enumerate(dict.fromkeys(labels))}
+    numbers = np.fromiter(map(codes.__getitem__, labels), np.int64, labels.size)
+    return numbers, np.fromiter(codes, STRING_DTYPE, len(codes))
+
+
+def gather_product(
+    blocks: Blocks,
+    grid_rank: int,
+    grid_indices: Integers,
+    block_indices: Integers,
+    source: Source,
+    selection: Selection,
+) -> Iterator[Step]:
+    """Yield the cells of the selected blocks. The indices of blocks in the grid are sorted."""
+    inner, target = selection.find_rows(grid_rank, grid_indices, block_indices)
+    yield blocks.plan(source, inner), put_at(target)

@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import BFloat16, Element, Plain
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.locks import cached_property
-from xr_tensorfmt.core.selection import Indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
 
@@ -50,11 +49,10 @@ LOCAL_WINDOW_BYTES = 4 << 20
 
 # Bytes to read at a time if the window should only contain the labels of one block.
 _LABEL_WINDOW_BYTES = 4 << 10
+# Blocks to scan at a time, to limit the memory of Python objects.
+_BATCH_BLOCKS = 1 << 14
 # Cells of a local file that are larger than this are skipped rather than read.
 _LARGE_BLOCK_BYTES = 64 << 10
-
-# Number of blocks after which a run of labels of the same length is searched.
-_MIN_RUN = 64
 
 BLOCK = "block"
 """The dimension of a Dataset that counts blocks with several labels."""
@@ -70,7 +68,6 @@ Strings = NDArray[Any]
 STRING_DTYPE = np.dtype(object, metadata={"element_type": str})
 """The dtype of Python strings in xarray. Thanks to the metadata, it does not check every one."""
 
-_HEXADECIMAL = "pass the text to xr_tensorfmt.vespa.from_hex if it has hexadecimal digits"
 _CORRUPT = "the header is corrupt, or the file is not a typed binary tensor of Vespa"
 
 
@@ -87,18 +84,6 @@ def pack(value: int) -> bytes:
 def unpack(packed: bytes | memoryview) -> int:
     """Unpack one byte or four. Small integers may also take four bytes."""
     return int.from_bytes(packed, "big") & MAX_INTEGER
-
-
-def unpack_many(window: Bytes, starts: Integers) -> tuple[Integers, Integers]:
-    """Unpack the integers at many offsets. Return the integers and their ends."""
-    first = window.take(starts, mode="clip")
-    if not first.size or first.max() < LONG_BIT:
-        return first.astype(np.int64), starts + 1
-    is_long = first >= LONG_BIT
-    long = (first & (LONG_BIT - 1)).astype(np.int64)
-    for byte in range(1, 4):
-        long = (long << 8) | window.take(starts + byte, mode="clip")
-    return np.where(is_long, long, first), starts + np.where(is_long, 4, 1)
 
 
 def pack_string(string: str) -> bytes:
@@ -225,8 +210,7 @@ class _Fields(Cursor):
         start = self.offset
         first = self.take(1, field)
         value = unpack(first + self.take(3, field) if first[0] & LONG_BIT else first)
-        hint = _HEXADECIMAL if self.reader.head.startswith(b"0") else _CORRUPT
-        self.reader.check(value in valid, field, value, expected, hint, start)
+        self.reader.check(value in valid, field, value, expected, _CORRUPT, start)
         return value
 
     def read_names(
@@ -261,53 +245,8 @@ class _Fields(Cursor):
         return name
 
 
-@dataclass(frozen=True, eq=False)
-class Window:
-    """Bytes of a file that contain all labels of some blocks."""
-
-    path: str
-    content: Bytes
-    # Indices of the blocks, and their offsets in the file and in `content`.
-    blocks: Indices
-    offsets: Integers
-    starts: Integers
-
-    def decode_labels(self, dimension: int, text_errors: str) -> list[str]:
-        """Return the label of every block for a mapped dimension."""
-        lengths, begins = unpack_many(self.content, self.starts)
-        for _ in range(dimension):
-            lengths, begins = unpack_many(self.content, begins + lengths)
-        # One call decodes all labels, if NUL can separate them. A byte of a length precedes each.
-        sizes = lengths + 1
-        positions = np.cumsum(sizes) - sizes
-        if (sizes == sizes[0]).all():
-            joined = gather_uniform(self.content, begins - 1, int(sizes[0]))
-        else:
-            joined = self.content[np.arange(sizes.sum()) + np.repeat(begins - 1 - positions, sizes)]
-        joined[positions] = 0
-        if np.count_nonzero(joined) == lengths.sum():
-            with suppress(UnicodeDecodeError):
-                return str(joined[1:].tobytes(), "utf-8", text_errors).split("\0")
-        content = self.content.tobytes()
-        labels: list[str] = []
-        try:
-            for begin, stop in zip(begins.tolist(), (begins + lengths).tolist(), strict=True):
-                labels.append(content[begin:stop].decode("utf-8", text_errors))
-        except UnicodeDecodeError as error:
-            block = len(labels)
-            raise TensorFormatError(
-                self.path,
-                actual=repr(error.object[:40]),
-                expected="UTF-8",
-                hint="open with text_errors='surrogateescape' to keep such bytes",
-                field=f"label {dimension} of block {self.blocks[block]}",
-                offset=int(self.offsets[block] + begins[block] - self.starts[block]),
-            ) from None
-        return labels
-
-
-def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[Window, int]]:
-    """Scan a file. Yield windows of consecutive blocks, and the end of their last block."""
+def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[Integers, list[bytes]]]:
+    """Scan a file. Yield the offsets of consecutive blocks and of their end, and their labels."""
     # Downloading many cells is faster than another request.
     large = WINDOW_BYTES // 4 if source.high_latency else _LARGE_BLOCK_BYTES
     size = WINDOW_BYTES if source.high_latency or source.io == "mmap" else LOCAL_WINDOW_BYTES
@@ -316,82 +255,53 @@ def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[Window, i
     first, offset = 0, header.stop
     while first < header.blocks:
         content = source.read(Extents.single(offset, min(offset + size, source.size)))
-        starts, stop = scan_window(content, header, header.blocks - first)
-        blocks = range(first, first + starts.size)
-        if starts.size and offset + stop <= source.size:
-            yield Window(source.name, content, blocks, offset + starts, starts), offset + stop
-            first, offset = blocks.stop, offset + stop
-        elif starts.size or offset + size >= source.size:
-            raise TensorFormatError(
-                source.name,
-                field=f"block {blocks.stop - 1 if starts.size else first}",
-                actual=f"truncated by the end of the file at byte {source.size}",
-                expected=f"its {'cells' if starts.size else 'labels'} within the file",
-                hint="the file is incomplete, or the length of a label is corrupt; fetch the file "
-                "again",
-                offset=offset + (int(starts[-1]) if starts.size else 0),
-            )
-        else:
+        count, start = header.blocks - first, offset
+        for offsets, labels in scan_labels(content, len(header.mapped), header.block_bytes, count):
+            first += len(offsets) - 1
+            _check_within(source, first - 1, "cells", start + offsets[-2], start + offsets[-1])
+            yield start + np.array(offsets, dtype=np.int64), labels
+            offset = start + offsets[-1]
+        if offset == start:  # the labels of a block are longer than the window
+            _check_within(source, first, "labels", offset, offset + size + 1)
             size *= 2
 
 
-def scan_window(content: Bytes, header: VespaHeader, limit: int) -> tuple[Integers, int]:
-    """Return the offsets of blocks whose labels are in a window, and the end of the last one."""
-    parts, found, start, stop = [np.empty(0, dtype=np.int64)], 0, 0, 0
-    rank, block_bytes, is_run = len(header.mapped), header.block_bytes, True
-    while found < limit:
-        count = 1 if is_run else min(limit - found, _MIN_RUN)
-        starts, start, stop = _scan_blocks(content, rank, block_bytes, stop, count)
-        parts.append(np.array(starts, dtype=np.int64))
-        found += len(starts)
-        if len(starts) < count:
-            break
-        is_run = False
-        run = _find_run(content, rank, start, stop, limit - found)
-        parts.append(run)
-        found += run.size
-        stop += run.size * (stop - start)
-        is_run = run.size > 0
-    return np.concatenate(parts), stop
+def _check_within(source: Source, block: int, part: str, start: int, stop: int) -> None:
+    """Raise TensorFormatError if a part of the block at `start` is not within the file."""
+    if stop > source.size:
+        raise TensorFormatError(
+            source.name,
+            field=f"block {block}",
+            actual=f"truncated by the end of the file at byte {source.size}",
+            expected=f"its {part} within the file",
+            hint="fetch the file again: it is incomplete, or the length of a label is corrupt",
+            offset=start,
+        )
 
 
-def _scan_blocks(
-    content: Bytes, rank: int, block_bytes: int, stop: int, limit: int
-) -> tuple[list[int], int, int]:
-    """Return the offsets of blocks after `stop`, and the start and end of the last one."""
-    view = content.data
-    dimensions = range(rank)
-    starts: list[int] = []
-    start = stop
+def scan_labels(
+    content: Bytes, rank: int, block_bytes: int, count: int
+) -> Iterator[tuple[list[int], list[bytes]]]:
+    """Yield the offsets of blocks whose labels are in a window and of their end, and the labels.
+
+    The labels are in the order of the file: all labels of a block, then those of the next.
+    """
+    view, dimensions = content.tobytes(), range(rank)
+    size, offsets, labels = len(view), [0], list[bytes]()
     with suppress(IndexError):  # a length after the end of the window
-        for _ in range(limit):
-            end = stop
+        for _ in range(count):
+            stop = offsets[-1]
             for _ in dimensions:
-                length = view[end]
-                if length < LONG_BIT:
-                    end += 1 + length
-                else:
-                    end += 4 + unpack(view[end : end + 4])
-            if end > content.size:
+                length, start = view[stop], stop + 1
+                if length >= LONG_BIT:
+                    length, start = unpack(view[stop : stop + 4]), stop + 4
+                stop = start + length
+                labels.append(view[start:stop])
+            if stop > size:
                 break
-            start, stop = stop, end + block_bytes
-            starts.append(start)
-    return starts, start, stop
-
-
-def _find_run(content: Bytes, rank: int, start: int, stop: int, limit: int) -> Integers:
-    """Return the offsets of the next blocks whose labels have the lengths of those at `start`."""
-    step, found, size, marks = stop - start, 0, _MIN_RUN, [start]
-    while len(marks) < rank and content[marks[-1]] < LONG_BIT:
-        marks.append(marks[-1] + 1 + int(content[marks[-1]]))
-    same = 0 if content[marks].max() >= LONG_BIT else size
-    while same == size:
-        size *= 8  # little is compared in vain
-        first, same = (found + 1) * step, min(size, limit - found)
-        for mark in marks:
-            lengths = content[mark + first : mark + first + same * step : step]
-            is_same = lengths == content[mark]
-            same = is_same.size if is_same.all() else int(is_same.argmin())
-        found += same
-    # The labels of the last one may end after the window.
-    return stop + step * np.arange(max(0, found - 1))
+            offsets.append(stop + block_bytes)
+            if len(offsets) > _BATCH_BLOCKS:
+                yield offsets, labels
+                offsets, labels = offsets[-1:], []
+    if len(offsets) > 1:
+        yield offsets, labels[: rank * (len(offsets) - 1)]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import prod
+from typing import Any, Literal
 
 import numpy as np
+import orjson
 from numpy.lib.stride_tricks import sliding_window_view
+from tqdm import tqdm
 from xarray import Variable
 
 from xr_tensorfmt.core.elements import Array
@@ -18,14 +22,12 @@ from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, Dense, EncodedBatch, view_as_bytes
 from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.selection import Selection, indices_to_array
-from xr_tensorfmt.datasets.cf import RELATED
-from xr_tensorfmt.errors import shorten
-from xr_tensorfmt.formats.vespa.json_forms import is_type
-from xr_tensorfmt.formats.vespa.layouts import Blocks, find_repeated_blocks
+from xr_tensorfmt.errors import did_you_mean, shorten
+from xr_tensorfmt.formats.vespa.json_forms import Form, build_tensor, is_type
+from xr_tensorfmt.formats.vespa.read import Blocks, find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
     CELL_TYPES,
-    LONG_BIT,
     MAX_INTEGER,
     MAX_NAME_BYTES,
     TYPE,
@@ -41,6 +43,12 @@ _CELL_TYPE_BY_ELEMENT = {element.name: name for name, element in CELL_TYPES.item
 
 # Names that both type parsers of Vespa accept, in Java and in C++.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+BATCH_DOCUMENTS = 1024
+"""Number of documents of a feed that are written at a time."""
+
+Operation = Literal["put", "update"]
 
 
 def plan(checked: CheckedInput) -> FilePlan:
@@ -114,7 +122,7 @@ def arrange_tensor(checked: CheckedInput, taken: Collection[str] = ()) -> Arrang
     )
     _check_attrs(checked, name, variable, labels)
     columns = list(labels.values())
-    for block, earlier, repeated in find_repeated_blocks(lambda: [(0, columns)]) if columns else ():
+    for block, earlier, repeated in find_repeated_blocks(lambda: [columns]) if columns else ():
         raise ValueError(
             f"{checked.path}: block {block} has the same labels as block "
             f"{earlier}, {repeated}, which Vespa may refuse; use different labels"
@@ -169,17 +177,9 @@ def _check_dropped(
     subject, hint = f"the coordinate {name!r}", f"call drop_vars({name!r})"
     dim = coordinate.dims[0] if coordinate.ndim == 1 else None
     if dim in dims and (dim == name or (dim == BLOCK and block_dims in ([], [dim]))):
-        types = {str(coordinate.dtype)}
-        if coordinate.dtype.kind == "O":
-            types = {type(label).__name__ for label in coordinate.values.tolist()}
-        names = shorten(" and ".join(sorted(types)))
-        subject += f", because its labels are {names}, expected str"
-        hint = f"convert them by ds.assign_coords({name}=ds[{name!r}].astype(str))"
-        if coordinate.to_index().hasnans:
-            hint = f"leave out missing ones by ds.isel({dim}=ds[{name!r}].notnull())"
-    elif dim in dims and not block_dims and BLOCK not in dims and coordinate.dtype.kind in "UTO":
-        subject += f", which does not label the dimension {dim!r}"
-        hint = f"call ds.rename_dims({dim}={BLOCK!r}) to make it a label of blocks"
+        subject += f", because some of its labels ({coordinate.dtype}) are not str"
+        hint = f"select labels that are not missing, and convert them by ds.assign_coords({name}="
+        hint += f"ds[{name!r}].astype(str))"
     checked.refuse_losses(("coords", subject, hint))
 
 
@@ -213,15 +213,10 @@ def _find_file_names(
 
 def _check_lengths(checked: CheckedInput, variable: Variable, block_dims: list[str]) -> None:
     for dim, length in zip(variable.dims, variable.shape, strict=True):
-        if length > MAX_INTEGER:
+        if length > MAX_INTEGER or not (length or dim in block_dims):
             raise ValueError(
-                f"{checked.path}: {dim!r} has length {length}, but Vespa allows at most "
-                f"{MAX_INTEGER}; write several files"
-            )
-        if not length and dim not in block_dims:
-            raise ValueError(
-                f"{checked.path}: {dim!r} has no elements, but only mapped dimensions of Vespa can "
-                "be empty; leave it out, or give it a coordinate of strings"
+                f"{checked.path}: {dim!r} has length {length}, expected 1 to {MAX_INTEGER}, or 0 "
+                "if it has a coordinate of strings"
             )
 
 
@@ -234,9 +229,7 @@ def _check_attrs(
         for attribute, value in attributes.items():
             if attribute == TYPE and attributes is variable.attrs and is_type(value):
                 continue  # made by the reader
-            hint = f"delete it with {owner}.attrs.pop({attribute!r})"
-            if attribute in RELATED:
-                hint += f" or {owner}.encoding.pop({attribute!r})"
+            hint = f"delete it from {owner}.attrs or {owner}.encoding"
             checked.refuse_losses(("attrs", f"the attribute {attribute!r} of {owner}", hint))
 
 
@@ -295,23 +288,82 @@ class LabelledBlocks(Blocks):
 
 def pack_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tuple[Bytes, Integers]:
     """Pack the labels of all blocks, and return their size per block."""
-    strings = np.stack(list(columns.values()), axis=1).ravel().tolist()
     try:
-        # Encode all labels after zero bytes that become their lengths.
-        joined = bytearray(1) + "\0".join(strings).encode("utf-8", "surrogateescape")
+        packed = [list(map(pack_string, column)) for column in columns.values()]
     except UnicodeEncodeError as error:
-        label = error.object.split("\0")[error.object.count("\0", 0, error.start)]
         raise ValueError(
-            f"{checked.path}: the label {shorten(repr(label))} cannot be encoded as UTF-8; change "
-            "it"
+            f"{checked.path}: the label {shorten(repr(error.object))} cannot be encoded as UTF-8; "
+            "change it"
         ) from None
-    content = np.frombuffer(joined, dtype=np.uint8)
-    zeros = np.flatnonzero(content == 0)
-    sizes = np.diff(zeros, append=content.size)
-    if zeros.size == len(strings) and sizes.max() <= LONG_BIT:
-        content[zeros] = sizes - 1
-    else:  # a label is long or contains NUL
-        packed = list(map(pack_string, strings))
-        sizes = np.fromiter(map(len, packed), np.int64, len(packed))
-        content = np.frombuffer(b"".join(packed), dtype=np.uint8)
-    return content, sizes.reshape(-1, len(columns)).sum(axis=1)
+    rows = list(map(b"".join, zip(*packed, strict=True)))
+    sizes = np.fromiter(map(len, rows), np.int64, len(rows))
+    return np.frombuffer(b"".join(rows), dtype=np.uint8), sizes
+
+
+def list_fields(field: str | Sequence[str]) -> list[str]:
+    """Return the names of fields."""
+    names = [field] if isinstance(field, str) else list(field)
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"field={field!r}, expected a name or a list of different names")
+    return names
+
+
+def arrange_fields(checked: CheckedInput, field: str | Sequence[str]) -> dict[str, Arranged]:
+    """Return the tensors of one field, or of the variables whose names are listed."""
+    names = list_fields(field)
+    if isinstance(field, str) and len(checked.variables) == 1:
+        return {field: arrange_tensor(checked)}
+    tensors = {}
+    for name in names:
+        if name not in checked.variables:
+            raise ValueError(
+                f"field={field!r} names {name!r}, which is not a variable"
+                f"{did_you_mean(name, checked.variables)}; pass field={[*checked.variables]} or "
+                "the name of one"
+            )
+        variable = checked.variables[name]
+        dims, coordinates = {*variable.dims}, checked.coordinates
+        coordinates = {key: x for key, x in coordinates.items() if dims.issuperset(x.dims)}
+        own = {key: value for key, value in checked.encoding.items() if key in (name, *coordinates)}
+        single = replace(checked, variables={name: variable}, coordinates=coordinates, encoding=own)
+        others = (other.dims for key, other in checked.variables.items() if key != name)
+        tensors[name] = arrange_tensor(single, {str(dim) for dims in others for dim in dims})
+    return tensors
+
+
+def format_feed(
+    tensors: Mapping[str, Arranged],
+    dim: str,
+    prefix: str,
+    form: Form,
+    operation: Operation,
+    progress: bool,
+) -> Iterator[bytes]:
+    """Yield the lines of a feed."""
+    first = next(iter(tensors.values()))
+    position, others = first.header.mapped.index(dim), [*first.header.mapped]
+    del others[position]
+    documents: dict[str, list[int]] = {}
+    for block, row in enumerate(first.rows):
+        documents.setdefault(row[position], []).append(block)
+    if prefix and (label := next((x for x in documents if x.startswith(prefix)), None)):
+        raise ValueError(f"the label {label!r} already begins with prefix={prefix!r}; omit prefix=")
+    headers = {name: replace(x.header, mapped=tuple(others)) for name, x in tensors.items()}
+    rows = [row[:position] + row[position + 1 :] for row in first.rows]
+    remaining = iter(tqdm(documents.items(), unit=" documents", disable=not progress))
+    while batch := dict(islice(remaining, BATCH_DOCUMENTS)):
+        blocks = np.array([block for own in batch.values() for block in own])
+        # Selecting a range of a dask array is faster.
+        is_range = (np.diff(blocks) == 1).all()
+        key = slice(int(blocks[0]), int(blocks[-1]) + 1) if is_range else blocks
+        cells = {name: x.encode(x.variable[key].values) for name, x in tensors.items()}
+        start = 0
+        for label, own in batch.items():
+            part, start = slice(start, start + len(own)), start + len(own)
+            fields: dict[str, Any] = {}
+            for name, header in headers.items():
+                field = build_tensor(
+                    header, [rows[block] for block in own], cells[name][part], form
+                )
+                fields[name] = {"assign": field} if operation == "update" else field
+            yield orjson.dumps({operation: prefix + label, "fields": fields}) + b"\n"
