@@ -92,19 +92,30 @@ class Element(ABC):
     @property
     def largest(self) -> float:
         """The largest finite value."""
-        if self.dtype.kind == "b":
-            return 1
-        return float((np.iinfo if self.dtype.kind in "iu" else np.finfo)(self.dtype).max)
+        values = _list_values(self)
+        return float(values[np.isfinite(values)].max())
 
     @property
     def has_inf(self) -> bool:
         """Whether infinity is a value."""
-        return self.dtype.kind in "fc"
+        return bool(np.isinf(_list_values(self)).any())
 
     @property
     def has_nan(self) -> bool:
         """Whether NaN is a value."""
-        return self.dtype.kind in "fc"
+        return bool(np.isnan(_list_values(self)).any())
+
+
+@cache
+def _list_values(element: Element) -> Array:
+    """Return all values of a small element, and the extreme values of a large one."""
+    kind, nbytes = element.dtype.kind, element.stored.itemsize
+    if nbytes <= 2:
+        bits = np.arange(1 << (8 * nbytes)).astype(f"u{nbytes}")
+        return element.decode(bits.view(element.stored))
+    if kind in "iu":
+        return np.array([float(np.iinfo(element.dtype).max)])
+    return np.array([float(np.finfo(element.dtype).max), np.inf, np.nan])
 
 
 @dataclass(frozen=True)
@@ -198,11 +209,6 @@ class BFloat16(Element):
         """Elements whose values are bfloat16."""
         return Plain(get_narrow_dtype(self.name).newbyteorder(self.stored.byteorder))
 
-    @property
-    def largest(self) -> float:
-        """The largest finite value."""
-        return 0xFF * 2.0**120
-
     def decode_into(self, values: Array, raw: Array) -> None:
         """Convert to float32. The payload of NaN is kept."""
         native = raw.astype(np.uint16, copy=False)
@@ -242,22 +248,6 @@ class Float8(Element):
     def narrow(self) -> Element:
         """Elements whose values are the bytes, with the dtype of ml_dtypes."""
         return Plain(get_narrow_dtype(self.name))
-
-    @property
-    def largest(self) -> float:
-        """The largest finite value."""
-        table = _compute_float8_values(self.name)
-        return float(table[np.isfinite(table)].max())
-
-    @property
-    def has_inf(self) -> bool:
-        """Whether infinity is a value."""
-        return bool(np.isinf(_compute_float8_values(self.name)).any())
-
-    @property
-    def has_nan(self) -> bool:
-        """Whether NaN is a value."""
-        return bool(np.isnan(_compute_float8_values(self.name)).any())
 
     def decode_into(self, values: Array, raw: Array) -> None:
         """Look up each byte in a table, which is several times faster than ml_dtypes."""
