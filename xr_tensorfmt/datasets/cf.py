@@ -150,11 +150,13 @@ def _warn_of_unused(
     keywords: Mapping[str, Any],
 ) -> None:
     """Warn once of CF attributes that would be decoded if they had another type."""
+    requested = {a for a, k in _KEYWORDS.items() if keywords[k] not in (False, None)}
+    if keywords["decode_coords"] != "all":
+        requested -= RELATED
     unused = [
         f"{attribute}={shorten(repr(variable.attrs[attribute]))} of {name!r}"
         for name, variable in variables.items()
-        for attribute in _KEYWORDS.keys() & (variable.attrs.keys() - prepared[name].attrs.keys())
-        if _is_requested(attribute, keywords[_KEYWORDS[attribute]], name)
+        for attribute in requested & (variable.attrs.keys() - prepared[name].attrs.keys())
     ]
     if unused:
         more = f", and {len(unused) - 3} others" if len(unused) > 3 else ""
@@ -162,13 +164,6 @@ def _warn_of_unused(
             f"{path}: the attributes {', '.join(unused[:3])}{more} have a type or value that CF "
             "does not define, and are not decoded; change them, or pass decode_cf=False"
         )
-
-
-def _is_requested(attribute: str, keyword: Any, name: str) -> bool:
-    """Return whether the keyword of an attribute, or its entry for a variable, is on."""
-    if attribute in RELATED:
-        return bool(keyword == "all")
-    return bool(keyword.get(name, True) if isinstance(keyword, Mapping) else keyword)
 
 
 def encode(
@@ -236,17 +231,18 @@ def _needs_encoding(variable: Variable, dtypes: Collection[str]) -> bool:
     if not isinstance(dtype, np.dtype):
         return False
     if dtype.kind == "b":
-        is_requested = find_dtype(encoding) is not None
+        is_requested = _find_dtype(encoding) is not None
         return "bool" not in dtypes and "int8" in dtypes and not is_requested
     return dtype.kind in _TIMES or any(encoding.get(key) is not None for key in _USED)
 
 
 def _normalize_encoding(name: str, variable: Variable) -> dict[str, Any]:
-    """Return the entries of an encoding that become attributes, with fill values as stored.
+    """Return the used entries of an encoding: the dtype and fill values with the stored sign.
 
-    Raise ValueError if CF does not define one for the values.
+    Raise ValueError if CF does not define an entry for the values.
     """
-    dtype, settings = find_dtype(variable.encoding), {}
+    dtype = _find_dtype(variable.encoding)
+    settings: dict[str, Any] = {}
     for key, given in variable.encoding.items():
         if key not in _USED or given is None:
             continue
@@ -260,19 +256,28 @@ def _normalize_encoding(name: str, variable: Variable) -> dict[str, Any]:
                 f"the encoding of {name!r} has {key}={shorten(repr(given))}, which CF does not "
                 f"define for {variable.dtype}; change or remove it"
             )
-    if dtype is not None and _changes_sign(variable.encoding):
-        fill_values = {key: settings[key] for key in _FILL_VALUES if key in settings}
-        settings |= {key: _view_as(value, dtype) for key, value in fill_values.items()}
-    return settings
+    if dtype is None:
+        return settings
+    kinds = {("true", "i"): "u", ("false", "u"): "i"}
+    kind = kinds.get((str(settings.pop("_Unsigned", None)), dtype.kind))
+    if kind is not None:  # fill values are integers of the same bytes with the other sign
+        modulus, unsigned = 1 << (8 * dtype.itemsize), f"u{dtype.itemsize}"
+        dtype = np.dtype(f"{kind}{dtype.itemsize}")
+        for key in settings.keys() & {*_FILL_VALUES}:
+            wrapped = [int(value) % modulus for value in np.ravel(settings[key])]
+            settings[key] = np.array(wrapped, unsigned).view(dtype)
+            settings[key] = settings[key][0] if len(wrapped) == 1 else settings[key]
+    return {**settings, "dtype": dtype}
 
 
-def _choose_fill_value(settings: Mapping[str, Any], dtype: np.dtype[Any] | None) -> Any:
+def _choose_fill_value(settings: Mapping[str, Any]) -> Any:
     """Return the value that NaN is written as: the first one that can be stored, or the first.
 
     A file may have other fill values, which fill nothing.
     """
     values = [value for key in _FILL_VALUES if key in settings for value in np.ravel(settings[key])]
-    return next((value for value in values if _is_storable(value, dtype)), [*values, None][0])
+    storable = [value for value in values if _is_storable(value, settings.get("dtype"))]
+    return [*storable, *values, None][0]
 
 
 def _prepare_encoding(variable: Variable, settings: Mapping[str, Any]) -> Variable:
@@ -280,12 +285,12 @@ def _prepare_encoding(variable: Variable, settings: Mapping[str, Any]) -> Variab
 
     xarray sees no attribute except ``bounds``, and ``units`` of integers, which may be times.
     """
-    dtype, kind = find_dtype(variable.encoding), variable.dtype.kind
+    dtype, kind = settings.get("dtype"), variable.dtype.kind
     encoding = {key: settings[key] for key in ("units", "calendar", *_SCALES) if key in settings}
     if kind in _TIMES and dtype is not None:
         # xarray does not notice that a short integer overflows.
         encoding["dtype"] = np.dtype(np.int64) if dtype.kind in "iu" else dtype
-    fill_value = _choose_fill_value(settings, dtype)
+    fill_value = _choose_fill_value(settings)
     if kind in "iu" and fill_value is not None and not _is_storable(fill_value, variable.dtype):
         fill_value = None  # only integers that are times have missing values
     encoding["_FillValue"] = fill_value  # xarray adds NaN without this key
@@ -298,30 +303,12 @@ def _prepare_encoding(variable: Variable, settings: Mapping[str, Any]) -> Variab
     return copied
 
 
-def find_dtype(encoding: Mapping[str, Any]) -> np.dtype[Any] | None:
-    """Return the numeric dtype of values in a file, with the sign that `_Unsigned` defines."""
-    try:
-        dtype = np.dtype(encoding["dtype"]) if encoding.get("dtype") is not None else None
-    except TypeError:
-        return None
-    if dtype is None or dtype.kind not in _NUMBERS:
-        return None
-    kinds = {("true", "i"): "u", ("false", "u"): "i"}
-    kind = kinds.get((str(encoding.get("_Unsigned")), dtype.kind))
-    return np.dtype(f"{kind}{dtype.itemsize}") if kind else dtype
-
-
-def _changes_sign(encoding: Mapping[str, Any]) -> bool:
-    """Return whether `_Unsigned` gives integers the other sign, so that fill values get it, too."""
-    dtype = find_dtype(encoding)
-    return dtype is not None and dtype.kind != np.dtype(encoding["dtype"]).kind
-
-
-def _view_as(values: Any, dtype: np.dtype[Any]) -> Any:
-    """Return fill values as integers of the same bytes with the sign of a dtype."""
-    modulus = 1 << np.iinfo(dtype).bits
-    wrapped = [int(value) % modulus for value in np.ravel(values)]
-    return np.array(wrapped, f"u{dtype.itemsize}").view(dtype).reshape(np.shape(values))[()]
+def _find_dtype(encoding: Mapping[str, Any]) -> np.dtype[Any] | None:
+    """Return the dtype in an encoding if it is one of numbers."""
+    with suppress(TypeError):  # numpy does not have the dtype
+        dtype = None if encoding.get("dtype") is None else np.dtype(encoding["dtype"])
+        return dtype if dtype is not None and dtype.kind in _NUMBERS else None
+    return None
 
 
 def _load_small(variable: Variable) -> Variable:
@@ -339,7 +326,7 @@ def _finish(
     name: str, original: Variable, encoded: Variable, settings: Mapping[str, Any], cast: Cast
 ) -> Variable:
     """Convert packed values to the dtype in the encoding, and merge the attributes."""
-    dtype = find_dtype(original.encoding)
+    dtype = settings.get("dtype")
     is_scaled = any(key in settings for key in _SCALES)
     is_computed = encoded.dtype.kind in ("fi" if original.dtype.kind in _TIMES else "f")
     if dtype is not None and is_computed and (dtype.kind in "iu" or is_scaled):
@@ -357,6 +344,6 @@ def _finish(
     encoded.encoding = {k: v for k, v in original.encoding.items() if k not in _USED}
     if original.dtype.kind == "b":
         encoded.encoding.pop("dtype", None)
-    elif dtype is not None and _changes_sign(original.encoding):
+    elif dtype is not None and original.encoding.get("_Unsigned") is not None:
         encoded.encoding["dtype"] = dtype
     return encoded
