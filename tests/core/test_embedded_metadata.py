@@ -121,7 +121,7 @@ def test_strings_of_any_length_round_trip(options: dict[str, Any]) -> None:
 def test_strings_are_stored_compactly() -> None:
     wide = np.array(["a", "bc"] * 100, dtype="U5000")
     actual = array_from_json(array_to_json(wide, "it"))
-    assert actual.dtype == "U2"
+    assert actual.dtype == object
     np.testing.assert_array_equal(actual, wide)
     uneven = np.array(["a" * 1000, *"b" * 1000])
     actual = array_from_json(array_to_json(uneven, "it"))

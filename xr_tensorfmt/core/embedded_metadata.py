@@ -170,9 +170,8 @@ def _apply_to_attrs(stored: Mapping[str, Any], embedded: EmbeddedMetadata) -> Ma
 
 
 def _apply_to_tensor(tensor: Tensor, variable: EmbeddedVariable, options: OpenOptions) -> Tensor:
-    name = tensor.name
-    if variable.name is not None and options.name == _DEFAULT_NAME:
-        name = variable.name
+    is_named = variable.name is not None and options.name == _DEFAULT_NAME
+    name = str(variable.name) if is_named else tensor.name
     dims = tensor.dims if variable.dims is None else variable.dims
     if len(dims) != len(tensor.layout.shape):
         raise ValueError(f"{tensor.name!r} has {len(tensor.layout.shape)} dimensions")
@@ -206,12 +205,9 @@ def _rename_dims(container: Container, requested: Names) -> Container:
 def _check_names(tensors: Sequence[Tensor]) -> None:
     dims = {dim for tensor in tensors for dim in tensor.dims}
     for tensor in tensors:
-        if len(set(tensor.dims)) != len(tensor.dims):
-            raise ValueError(f"{tensor.name!r} has repeated dims {tensor.dims}")
-        if tensor.name in dims and not tensor.dims:
-            raise ValueError(f"{tensor.name!r} is a scalar and a dimension")
-    names = [tensor.name for tensor in tensors]
-    if len(set(names)) != len(names):
+        if len({*tensor.dims}) < len(tensor.dims) or (tensor.name in dims and not tensor.dims):
+            raise ValueError(f"{tensor.name!r} has repeated dims, or is a scalar and a dimension")
+    if len({tensor.name for tensor in tensors}) < len(tensors):
         raise ValueError("two variables have the same name")
 
 
@@ -294,7 +290,6 @@ MAX_LEVELS = 32
 
 _DTYPE_KINDS = "biufcmMS"
 _DTYPE_NAME = re.compile(r"[<>|]([biufcSU]\d{1,8}|[mM]8(\[\w{1,8}\])?)|\|O|T")
-# Short JSON must not require a huge array.
 _MAX_BYTES_PER_CHARACTER = 32
 
 
@@ -332,13 +327,14 @@ def from_json(value: Any) -> Any:
 
 def strip_dtypes(value: Any) -> Any:
     """Replace tagged numpy numbers by plain numbers, for programs that do not know the tag."""
-    if isinstance(value, Mapping):
-        if set(value) != {DTYPE_TAG}:
-            return {key: strip_dtypes(item) for key, item in value.items()}
-        array = array_from_json(value[DTYPE_TAG])
-        number = array.item() if not array.ndim and array.dtype.kind in "biuf" else None
-        return number if isinstance(number, bool | int | float) else value
-    return [strip_dtypes(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [strip_dtypes(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    if set(value) != {DTYPE_TAG}:
+        return {key: strip_dtypes(item) for key, item in value.items()}
+    number = array_from_json(value[DTYPE_TAG]).tolist()
+    return number if isinstance(number, bool | int | float) else value
 
 
 def array_to_json(array: Array, subject: str) -> dict[str, Any]:
@@ -377,12 +373,11 @@ def _parse_strings(strings: Sequence[str], dtype: np.dtype[Any]) -> Array:
     if dtype.kind not in "OUT" or not is_valid:
         raise TypeError(f"an array of dtype {dtype} needs a list of strings")
     if dtype.kind == "U":
-        # Every string of the dtype takes the memory of the longest one.
-        longest = max(map(len, strings), default=0)
-        limit = _MAX_BYTES_PER_CHARACTER * (64 + sum(map(len, strings)) + len(strings))
-        widths = (max(dtype.itemsize // 4, longest), longest)
-        fitting = [f"U{width}" for width in widths if 4 * width * len(strings) <= limit]
-        dtype = np.dtype(fitting[0] if fitting else object)
+        # Every string takes the memory of the longest one. Short JSON must not need a huge array.
+        width = max(dtype.itemsize // 4, *map(len, strings), 0)
+        characters = 64 + sum(map(len, strings)) + len(strings)
+        is_compact = 4 * width * len(strings) <= _MAX_BYTES_PER_CHARACTER * characters
+        dtype = np.dtype(f"U{width}" if is_compact else object)
     array: Array = np.empty(len(strings), dtype=dtype)
     array[:] = strings
     return array
