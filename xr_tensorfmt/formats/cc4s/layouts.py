@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Array, Element, Plain
+from xr_tensorfmt.core.elements import Array, Plain
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.gathered import Gathered, WholeLayout, put_at
 from xr_tensorfmt.core.layout import Dense, Layout
@@ -77,14 +77,9 @@ class Text(WholeLayout):
         """Raise TensorFormatError if the number of values is not the number of elements."""
         expected = prod(self.shape)
         if count != expected:
-            raise TensorFormatError(
-                source.name,
-                field="the elements",
-                actual=f"{count} values",
-                expected=f"{expected} for a tensor of shape {self.shape[::-1]}",
-                hint="the file is incomplete, or belongs to another YAML file; fetch both again",
-                offset=self.size if count < expected else 0,
-            )
+            wanted = f"{expected} for a tensor of shape {self.shape[::-1]}"
+            offset = self.size if count < expected else 0
+            raise self._build_error(source, "the elements", f"{count} values", wanted, offset)
 
     def _parse(self, raw: bytes) -> Array:
         """Parse lines; raise ValueError if one has no value."""
@@ -106,15 +101,15 @@ class Text(WholeLayout):
             except ValueError:
                 break
             offset += len(line)
-        expected = "(re,im)" if self.dtype.kind == "c" else "a number"
-        return TensorFormatError(
-            source.name,
-            field="a line of the elements",
-            actual=shorten(repr(line.strip())),
-            expected=f"one value, {expected}",
-            hint="the file is corrupt, or its YAML file should say IeeeBinaryFile",
-            offset=offset,
-        )
+        field, actual = "a line of the elements", shorten(repr(line.strip()))
+        expected = f"one value, {'(re,im)' if self.dtype.kind == 'c' else 'a number'}"
+        return self._build_error(source, field, actual, expected, offset)
+
+    def _build_error(
+        self, source: Source, field: str, actual: str, expected: str, offset: int
+    ) -> TensorFormatError:
+        hint = "the file is incomplete or corrupt, or its YAML file is another; fetch both again"
+        return TensorFormatError(source.name, field, actual, expected, hint, offset)
 
 
 @dataclass(frozen=True)
@@ -138,56 +133,28 @@ class TextLine(Plain):
 
 
 @dataclass(frozen=True, eq=False)
-class Axis:
-    """Disjoint sets of indices along an axis. A block covers one set."""
-
-    # Number of the set of every index, and its position in the set.
-    labels: Integers
-    positions: Integers
-    sizes: Integers
-
-    @classmethod
-    def from_labels(cls, labels: Integers, count: int) -> Axis:
-        """Count the indices of `count` sets."""
-        sizes = np.bincount(labels, minlength=count)
-        order = np.argsort(labels, kind="stable")
-        positions = np.empty_like(order)
-        positions[order] = np.arange(order.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        return cls(labels, positions, sizes)
-
-
-@dataclass(frozen=True, eq=False)
 class Blocks:
-    """The places of elements in blocks. Elements outside the blocks are zero."""
+    """The places of elements in blocks. Elements outside the blocks are zero.
+
+    Along an axis, a block covers one of several disjoint sets of indices.
+    """
 
     inner: Layout  # the stored elements, block by block
-    # The slowest axis comes first.
-    axes: tuple[Axis, ...]
+    # Along each axis, the slowest first: the set of every index, its position in the set, and the
+    # number of sets.
+    labels: tuple[Integers, ...]
+    positions: tuple[Integers, ...]
+    kinds: tuple[int, ...]
     # A number per block that identifies its sets of indices, ascending.
     keys: Integers
     # Index of the first stored element of every block, and its strides along the axes.
     offsets: Integers
     strides: Integers
 
-    @classmethod
-    def from_labels(
-        cls, axes: tuple[Axis, ...], labels: Sequence[Integers], element: Element
-    ) -> Blocks:
-        """Find the blocks. The labels, one array per axis, are in the order of the file."""
-        strides = [np.ones_like(labels[0])]
-        for axis, label in zip(axes[::-1], labels[::-1], strict=True):
-            strides.append(strides[-1] * axis.sizes[label])
-        sizes = strides.pop()
-        keys = np.ravel_multi_index(tuple(labels), [axis.sizes.size for axis in axes])
-        order = np.argsort(keys)
-        offsets = (np.cumsum(sizes) - sizes)[order]
-        inner = Dense((int(sizes.sum()),), element, 0)
-        return cls(inner, axes, keys[order], offsets, np.stack(strides[::-1])[:, order])
-
     @property
     def layout(self) -> Gathered:
         """The layout of all elements of the tensor."""
-        shape = tuple(axis.labels.size for axis in self.axes)
+        shape = tuple(labels.size for labels in self.labels)
         return Gathered(shape, self.inner.dtype, self.gather, (self.inner,))
 
     def gather(self, source: Source, selection: Selection) -> Iterator[Step]:
@@ -203,15 +170,14 @@ class Blocks:
 
     def _find_stored(self, indices: Sequence[Integers]) -> tuple[Integers, Integers]:
         """Return the flat positions of elements in a block, and their indices in the file."""
-        pairs = list(zip(self.axes, indices, strict=True))
-        labels = tuple(axis.labels[index] for axis, index in pairs)
-        keys = np.asarray(np.ravel_multi_index(labels, [axis.sizes.size for axis in self.axes]))
+        labels = tuple(axis[index] for axis, index in zip(self.labels, indices, strict=True))
+        keys = np.asarray(np.ravel_multi_index(labels, self.kinds))
         block = np.minimum(np.searchsorted(self.keys, keys), self.keys.size - 1)
         inside = np.flatnonzero(self.keys[block] == keys)
         block = block.ravel()[inside]
         flat = self.offsets[block]
-        for (axis, index), strides in zip(pairs, self.strides, strict=True):
-            positions = np.broadcast_to(axis.positions[index], keys.shape)
+        for axis, index, strides in zip(self.positions, indices, self.strides, strict=True):
+            positions = np.broadcast_to(axis[index], keys.shape)
             flat += positions.ravel()[inside] * strides[block]
         return inside, flat
 
@@ -225,32 +191,47 @@ def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> Blo
     actual, fits = f"blocks of a tensor of shape {lengths}", max(lengths, default=0) <= MAX_INDICES
     fields.check(fits, key, actual, f"lengths up to {MAX_INDICES}")
     # Block k is the k-th combination of rows. Without rows, max() avoids a division by zero.
-    numbers = np.arange(count)
+    remaining = np.arange(count)
     # Per dimension, a property of its indices and of the blocks.
     constraints: list[list[tuple[Integers, Integers]]] = [[] for _ in lengths]
     for condition in entry.conditions:
         rows = condition.non_zeros
-        chosen = rows[numbers % max(1, len(rows))]
-        numbers //= max(1, len(rows))
+        chosen = rows[remaining % max(1, len(rows))]
+        remaining //= max(1, len(rows))
         for (name, dimension), column in zip(condition.properties, chosen.T, strict=True):
             indices = _find_indices(entry, dimension, name, properties)
             constraints[dimension].append((indices, column))
-    axes, labels = [], []
-    for length, columns in zip(lengths[::-1], constraints[::-1], strict=True):
+    labels, positions, kinds, numbers, strides = [], [], [], [], [np.ones(count, np.int64)]
+    for length, columns in zip(lengths, constraints, strict=True):
         # Equal rows of properties have equal labels.
         table = np.zeros((length + count, 1 + len(columns)), dtype=np.int64)
         for number, pair in enumerate(columns):
             table[:, number] = np.concatenate(pair)
         distinct, label = np.unique(table, axis=0, return_inverse=True)
-        label = label.ravel()
-        axes.append(Axis.from_labels(label[:length], len(distinct)))
-        labels.append(label[length:])
-    kinds, expected = prod(axis.sizes.size for axis in axes), f"fewer than {1 << 63}"
-    fields.check(kinds < 1 << 63, key, f"{kinds} kinds of blocks", expected, "split the file")
-    blocks = Blocks.from_labels(tuple(axes), labels, entry.element)
-    is_unique = bool(np.diff(blocks.keys).all())
-    fields.check(is_unique, key, "a block twice", "different blocks")
-    return blocks
+        of_indices, of_blocks = np.split(label.ravel(), [length])
+        sizes = np.bincount(of_indices, minlength=len(distinct))
+        order = np.argsort(of_indices, kind="stable")
+        position = np.empty_like(order)
+        position[order] = np.arange(length) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        labels.append(of_indices)
+        positions.append(position)
+        kinds.append(len(distinct))
+        numbers.append(of_blocks)
+        strides.append(strides[-1] * sizes[of_blocks])
+    total, expected = prod(kinds), f"fewer than {1 << 63}"
+    fields.check(total < 1 << 63, key, f"{total} kinds of blocks", expected, "split the file")
+    keys = np.ravel_multi_index(tuple(numbers[::-1]), kinds[::-1])
+    block_sizes, order = strides.pop(), np.argsort(keys)
+    fields.check(bool(np.diff(keys[order]).all()), key, "a block twice", "different blocks")
+    return Blocks(
+        Dense((int(block_sizes.sum()),), entry.element, 0),
+        tuple(labels[::-1]),
+        tuple(positions[::-1]),
+        tuple(kinds[::-1]),
+        keys[order],
+        (np.cumsum(block_sizes) - block_sizes)[order],
+        np.stack(strides[::-1])[:, order],
+    )
 
 
 def _find_indices(
@@ -262,10 +243,7 @@ def _find_indices(
     indices = None if of_type is None else of_type.indices.get(name)
     if indices is None or indices.size != length:
         state = "missing" if indices is None else f"given for {indices.size} indices"
-        raise entry.fields.error(
-            "nonZeroCondition",
-            actual=f"the property {name!r} of dimension {dimension}, which is {state}",
-            expected=f"the property for {length} indices in {kind}.yaml in the same directory",
-            hint="fetch that file too",
-        )
+        actual = f"the property {name!r} of dimension {dimension}, which is {state}"
+        expected = f"the property for {length} indices in {kind}.yaml in the same directory"
+        raise entry.fields.error("nonZeroCondition", actual, expected, "fetch that file too")
     return indices
