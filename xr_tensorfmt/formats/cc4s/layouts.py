@@ -210,11 +210,8 @@ def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> Blo
         distinct, label = np.unique(table, axis=0, return_inverse=True)
         of_indices, of_blocks = np.split(label.ravel(), [length])
         sizes = np.bincount(of_indices, minlength=len(distinct))
-        order = np.argsort(of_indices, kind="stable")
-        position = np.empty_like(order)
-        position[order] = np.arange(length) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         labels.append(of_indices)
-        positions.append(position)
+        positions.append(_count_within(of_indices, sizes))
         kinds.append(len(distinct))
         numbers.append(of_blocks)
         strides.append(strides[-1] * sizes[of_blocks])
@@ -232,6 +229,14 @@ def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> Blo
         (np.cumsum(block_sizes) - block_sizes)[order],
         np.stack(strides[::-1])[:, order],
     )
+
+
+def _count_within(labels: Integers, sizes: Integers) -> Integers:
+    """Return the position of every index among those with the same label."""
+    order = np.argsort(labels, kind="stable")
+    positions = np.empty_like(order)
+    positions[order] = np.arange(labels.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return positions
 
 
 def _find_indices(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
@@ -33,6 +33,7 @@ from xr_tensorfmt.formats.cc4s.header import (
     VERTEX,
     Dimension,
     Properties,
+    get_elements_file,
     get_object_types,
     make_dims_unique,
 )
@@ -194,10 +195,9 @@ def _find_orphans(
             f"{path}: {unitless!r} has no attribute 'unit', which means 1.0, but the file that it "
             f"would replace has the unit {unit}; set the attribute to the unit of the values"
         )
-    valid = [key for key in keys if key is None or is_file_name(key)]
-    described = [header.get_elements_file(stem, key) for key in valid]
+    described = [get_elements_file(stem, key) for key in keys if key is None or is_file_name(key)]
     # Some file systems do not distinguish upper and lower case.
-    kept = {name.casefold() for name in written}
+    kept = set(map(str.casefold, written))
     return [name for name in described if name.casefold() not in kept]
 
 
@@ -210,9 +210,9 @@ def _is_set(checked: CheckedInput) -> bool:
             f"{MAX_COMPONENTS}, the components of a TensorSet; write other files"
         )
     is_set = len(names) > 1 or "component" in get_file_info(checked.variables[names[0]], "cc4s")
-    folded = [name.casefold() for name in names]
+    folded = Counter(map(str.casefold, names))
     for name in names if is_set else ():
-        if not is_file_name(name) or folded.count(name.casefold()) > 1:
+        if not is_file_name(name) or folded[name.casefold()] > 1:
             raise ValueError(
                 f"{checked.path}: {name!r} cannot be a part of the name of a file of elements, or "
                 "differs from another variable only by case; rename it"
@@ -235,13 +235,13 @@ def _split_attrs(
     left_out = {"unit", "coordinates", *RELATED}  # of CF, which only xarray looks up
     plain = {key: simplify(attrs[key]) for key in encoded if key not in left_out}
     metadata = {key: value for key, value in plain.items() if is_portable(value)}
-    # `==` would take True for 1.
-    is_noted = {key: repr(encoded[key]) != repr(metadata.get(key)) for key in encoded}
-    noted = {key: value for key, value in encoded.items() if is_noted[key] or key not in metadata}
-    if isinstance(encoded.get("unit"), int | float):  # not absent or of a type of numpy
+    noted = {"unit": None} | {
+        key: value
+        for key, value in encoded.items()
+        if key not in metadata or repr(value) != repr(metadata[key])  # True == 1
+    }
+    if isinstance(noted["unit"], int | float):  # not absent or of a type of numpy
         del noted["unit"]
-    else:
-        noted.setdefault("unit", None)
     if energies is not None and "energies" not in attrs and is_portable(energies):
         metadata["energies"] = energies
     return metadata, noted
@@ -249,21 +249,18 @@ def _split_attrs(
 
 def _remove_numbers(checked: CheckedInput, cc4s_object: str) -> CheckedInput:
     """Remove the numbers of states that `open_calculation` has added, after a check."""
-    is_single = len(checked.variables) == 1
+    is_single, coordinates = len(checked.variables) == 1, checked.coordinates
     tensors = {cc4s_object if is_single else n: v for n, v in checked.variables.items()}
-    check_states(checked.path, tensors, checked.coordinates)
-    others = {
-        name: variable
-        for name, variable in checked.coordinates.items()
-        if not header.STATE_NUMBER.items() <= variable.attrs.items()
-    }
-    return replace(checked, coordinates=others)
+    check_states(checked.path, tensors, coordinates)
+    added = [n for n, v in coordinates.items() if header.STATE_NUMBER.items() <= v.attrs.items()]
+    return replace(checked, coordinates={n: coordinates[n] for n in coordinates if n not in added})
 
 
 def _remove_occupied(checked: CheckedInput, name: str, metadata: Mapping[str, Any]) -> CheckedInput:
     """Remove the coordinate that the reader derives, and warn if it would change."""
     energies, fermi = metadata.get("energies"), metadata.get("fermiEnergy")
-    coordinate = checked.coordinates.get(header.OCCUPIED)
+    others = dict(checked.coordinates)
+    coordinate = others.pop(header.OCCUPIED, None)
     if coordinate is None or energies is None or not isinstance(fermi, int | float):
         return checked
     # xarray may have encoded the mask.
@@ -278,8 +275,7 @@ def _remove_occupied(checked: CheckedInput, name: str, metadata: Mapping[str, An
             f"but {after} energies of {name!r} are below its attribute fermiEnergy={fermi}, "
             "which is what cc4s counts; shift fermiEnergy with the energies"
         )
-    coordinates = {key: item for key, item in checked.coordinates.items() if key != header.OCCUPIED}
-    return replace(checked, coordinates=coordinates)
+    return replace(checked, coordinates=others)
 
 
 def choose_types(variables: Mapping[str, Variable], cc4s_object: str) -> Types:
