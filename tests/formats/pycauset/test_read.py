@@ -333,7 +333,7 @@ def test_metadata_become_attributes() -> None:
         "matrix_type": "CAUSAL", "data_type": "BIT", "seed": 2**64 - 1, "scalar": [1.0, 0.0],
         "is_transposed": False, "is_conjugated": False, "is_temporary": False,
         "properties": {"is_zero": False},
-        "payload_uuid": "u" * 32, "object_type": "CausalSet",
+        "payload_uuid": "u" * 32, "object_type": "CausalSet", "n": 2,
     }  # fmt: skip
     assert {**file_info, **expected} == file_info
     assert get_stored_name(array.encoding["dtype"]) == "bit"

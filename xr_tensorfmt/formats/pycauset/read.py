@@ -291,8 +291,8 @@ def _parse_container(metadata: Fields, slot: Slot, limit: int) -> Matrix:
         matrix = replace(matrix, rows=matrix.columns, columns=matrix.rows)
     encoding: dict[str, Any] = {"payload_uuid": metadata.get("payload_uuid", str)}
     encoding |= {"slot": slot.name, "generation": slot.generation}
-    if OBJECT_TYPE in metadata:
-        encoding[OBJECT_TYPE] = metadata.get(OBJECT_TYPE, str)
+    kinds = {OBJECT_TYPE: str, "n": int}
+    encoding |= {key: metadata.get(key, kinds[key]) for key in kinds if key in metadata}
     properties = metadata.get("properties", dict, {}).items()
     encoding["properties"] = {x: y for x, y in properties if isinstance(y, int | float | str)}
     row_bytes = R1_BIT_ROW_BYTES if matrix.matrix_type == "DENSE_FLOAT" else WORD_BYTES
