@@ -20,21 +20,18 @@ from dask.highlevelgraph import HighLevelGraph
 from xarray import Variable
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, ceil_div
+from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
     WHOLE,
-    Dense,
     EncodedBatch,
     Layout,
-    Transposed,
     file_order,
 )
 from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.selection import Indices, Selection
 from xr_tensorfmt.datasets.lazy_array import (
     drop_chunks,
-    find_undecoded_tensor,
     get_lazy_data,
     unwrap,
 )
@@ -44,41 +41,18 @@ from xr_tensorfmt.writing.file_plan import PlannedVariable
 Chunks = tuple[tuple[int, ...], ...]
 """Lengths of the chunks along every axis."""
 
-MIN_RUN_BYTES = 512
-"""Chunks with shorter runs in the file are merged: a system call costs more than the copy."""
 
-MAX_MERGED_BYTES = 4 * DEFAULT_CHUNK_BYTES
-"""Limit on the memory of merged chunks."""
-
-
-def merge_chunks(chunks: Chunks, units: Sequence[int], stored: float, itemsize: int) -> Chunks:
-    """Merge chunks that share bytes or have short runs of elements of `stored` bytes in a file."""
-    merged = [
-        (sum(lengths),) if unit == WHOLE else _merge(lengths, unit)
-        for lengths, unit in zip(chunks, units, strict=True)
-    ]
-    for axis in reversed(range(len(merged))):
-        whole = prod(sum(lengths) for lengths in merged[axis + 1 :])
-        min_length = ceil_div(MIN_RUN_BYTES, max(1, int(stored * whole)))
-        others = prod(max(lengths, default=1) for i, lengths in enumerate(merged) if i != axis)
-        max_length = MAX_MERGED_BYTES // max(1, itemsize * others)
-        merged[axis] = _merge(merged[axis], 1, min(min_length, max_length), max_length)
-        if len(merged[axis]) > 1:
-            break
-    return tuple(merged)
-
-
-def _merge(
-    lengths: tuple[int, ...], unit: int, min_length: int = 0, max_length: int = 0
-) -> tuple[int, ...]:
-    """Merge neighbouring chunks with a bound inside a unit, or shorter than `min_length`."""
-    merged: list[int] = []
-    for length in lengths:
-        is_short = merged and merged[-1] < min_length and merged[-1] + length <= max_length
-        if merged and (merged[-1] % unit or is_short):
-            merged[-1] += length
-        else:
-            merged.append(length)
+def merge_chunks(chunks: Chunks, units: Sequence[int]) -> Chunks:
+    """Merge neighbouring chunks that share a byte, whose bound is inside a write unit."""
+    merged: list[tuple[int, ...]] = []
+    for lengths, unit in zip(chunks, units, strict=True):
+        parts: list[int] = []
+        for length in lengths:
+            if parts and (unit == WHOLE or parts[-1] % unit):
+                parts[-1] += length
+            else:
+                parts.append(length)
+        merged.append(tuple(parts))
     return tuple(merged)
 
 
@@ -182,35 +156,17 @@ def _divide(item: PlannedVariable) -> BlockGrid:
 def _choose_chunks(
     variable: Variable, layout: Layout, axes: Sequence[int]
 ) -> tuple[Variable, Chunks]:
-    dims = [variable.dims[axis] for axis in axes]
-    unchunked = drop_chunks(variable)
-    has_other_order = _has_other_order(unchunked.transpose(*dims))
-    if has_other_order or not is_chunked(variable):
-        shape = tuple(variable.shape[axis] for axis in axes)
-        variable = unchunked
-        # Blocks with long runs in both files are faster than contiguous ones.
-        block = "auto" if has_other_order else layout.chunk_shape(DEFAULT_CHUNK_BYTES)
-        limit = {"limit": DEFAULT_CHUNK_BYTES, "dtype": variable.dtype}
-        chunks = normalize_chunks(block, shape, **limit)  # type: ignore[no-untyped-call]
-    else:
+    if is_chunked(variable):
         chunks = tuple(get_lazy_data(variable).chunks[axis] for axis in axes)
-    units = zip(layout.shape, layout.write_units, strict=True)
-    unit = Selection(layout.shape, tuple(range(min(n, u) if u != WHOLE else n) for n, u in units))
-    stored_bytes = layout.locate(unit).nbytes / unit.size
-    merged = merge_chunks(chunks, layout.write_units, stored_bytes, variable.dtype.itemsize)
+    else:
+        shape = tuple(variable.shape[axis] for axis in axes)
+        block = layout.chunk_shape(DEFAULT_CHUNK_BYTES)
+        chunks = normalize_chunks(block, shape)  # type: ignore[no-untyped-call]
+    merged = merge_chunks(chunks, layout.write_units)
     if is_chunked(variable) and merged != chunks:
+        dims = (variable.dims[axis] for axis in axes)
         variable = variable.chunk(dict(zip(dims, merged, strict=True)))
     return variable, tuple(merged[axes.index(axis)] for axis in range(len(axes)))
-
-
-def _has_other_order(variable: Variable) -> bool:
-    """Return whether a lazy variable has a source with another fastest axis."""
-    lazy = find_undecoded_tensor(variable)
-    if lazy is None or lazy.array.source.io == "read":
-        return False
-    stored = lazy.array.layout
-    is_transposed = isinstance(stored, Transposed) and isinstance(stored.inner, Dense)
-    return is_transposed and stored.axes[-1] != len(stored.axes) - 1
 
 
 File = Any
