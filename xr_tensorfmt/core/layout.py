@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -54,11 +53,9 @@ class Layout:
     if TYPE_CHECKING:  # a subclass has fields or properties
 
         @property
-        @abstractmethod
         def shape(self) -> tuple[int, ...]: ...  # noqa: D102
 
         @property
-        @abstractmethod
         def dtype(self) -> np.dtype[Any]: ...  # noqa: D102
 
         @property

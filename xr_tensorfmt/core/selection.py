@@ -99,10 +99,9 @@ class Selection:
         strides = compute_row_major_strides(self.tensor_shape)
         inner = self._slowest_run_axis
         starts = np.zeros(1, dtype=np.int64)
-        for indices, stride in zip(self.indices[inner:], strides[inner:], strict=True):
-            starts += indices[0] * stride
-        for indices, stride in zip(self.indices[:inner][::-1], strides[:inner][::-1], strict=True):
-            starts = (indices_to_array(indices)[:, np.newaxis] * stride + starts).ravel()
+        for axis in reversed(range(len(strides))):
+            indices = self.indices[axis] if axis < inner else self.indices[axis][:1]
+            starts = np.add.outer(indices_to_array(indices) * strides[axis], starts).ravel()
         return Extents.uniform(offset + item * starts, item * prod(self.shape[inner:]))
 
     @property
