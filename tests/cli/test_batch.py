@@ -197,7 +197,7 @@ def test_urls_become_files_of_their_names() -> None:
         (["a.bin", "b.bin", "missing", "--to", "mag"], "append '/' to create it, as in"),
         (["a.bin", "b.bin", "c.mag"], "2 files need a directory as OUT"),
         (["a.bin", "b.bin", "c.zarr/", "--to", "zarr"], "2 files need a directory as OUT"),
-        (["a.bin", "out/"], "pass the format as --to"),
+        (["a.bin", "out/"], "which has no suffix; pass --to"),
         (["a.bin", "in/a.tens", "out/", "--to", "mag"], "would both become a.mag"),
         (["a.bin"], "Missing argument"),
     ],

@@ -160,6 +160,11 @@ def print_message(message: str) -> None:
     click.echo(message, err=True)
 
 
+def build_usage_error(message: str) -> click.UsageError:
+    """Return the error for wrong arguments, wrapped between words below the usage."""
+    return click.UsageError(click.wrap_text(message, 72, subsequent_indent="  "))
+
+
 class FileError(click.ClickException):
     """An error about a file."""
 

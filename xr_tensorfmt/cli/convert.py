@@ -132,18 +132,18 @@ def _find_targets(
     if len(sources) == 1 and (is_store or not is_directory):
         return [target]
     if is_store or not (has_slash or os.path.isdir(target)):
-        raise click.UsageError(
+        raise common.build_usage_error(
             f"{len(sources)} files need a directory as OUT; pass one, or append '/' to create it, "
             f"as in '{target.rstrip('/')}/'"
         )
     if to is None:
-        raise click.UsageError("OUT is a directory, which has no suffix; pass the format as --to")
+        raise common.build_usage_error("OUT is a directory, which has no suffix; pass --to")
     origins: dict[str, str] = {}
     for source in sources:
         path = _locate(source, storage_options).path
         name = os.path.splitext(os.path.basename(path.rstrip("/")))[0] + _find_suffix(to)
         if name in origins:
-            raise click.UsageError(
+            raise common.build_usage_error(
                 f"{origins[name]} and {source} would both become {name}; convert them separately"
             )
         origins[name] = source
