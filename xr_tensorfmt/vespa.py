@@ -50,12 +50,11 @@ def from_json(
     Parameters
     ----------
     data : dict, list, str, bytes or PathLike
-        A tensor or a document with ``fields``, as from `json.loads` or as text, or a
-        `pathlib.Path` or URL of a file with JSON.
+        A tensor or a document, parsed or as text, or a `pathlib.Path` or URL of a JSON file.
     type : str, optional
         The type, such as ``"tensor<float>(user{},x[3])"``, if `data` does not state it.
     field : str, optional
-        The field of a document or of a mapping such as ``matchfeatures``.
+        The field of a document, or of a mapping such as ``matchfeatures``.
     **keywords
         Keywords of `xarray.open_dataset` and of this engine.
 
@@ -104,16 +103,15 @@ def from_jsonl(
     Parameters
     ----------
     source : str, PathLike, file object or iterable
-        The path, URL or pattern of feeds, which may be compressed, or a list of these; or the
-        lines or the documents of a feed, or the response to a visit or a query.
+        Paths, URLs or patterns of feeds, which may be compressed; or lines, documents or responses.
     type : str or mapping, optional
         As for `from_json`, or a type by field.
     field : str or list of str
-        The field with the tensor, or several. Documents without one are left out, with a warning.
+        The field, or several. Documents without a tensor are left out, with a warning.
     dim : str
-        Name of the dimension of documents.
+        The dimension of documents.
     prefix : str
-        Start of all ids, which the labels leave out, such as ``"id:shop:user::"``.
+        Start of all ids, such as ``"id:shop:user::"``, which the labels leave out.
     progress : bool
         Whether to show a progress bar.
     **keywords
@@ -127,15 +125,14 @@ def from_jsonl(
     Raises
     ------
     ValueError
-        A document has a tensor of another type, no document has the field, or the feed exceeds a
-        limit.
+        The feed is invalid or exceeds a limit, or no document has the field.
 
     Examples
     --------
     >>> from xr_tensorfmt import vespa
-    >>> lines = ['{"put": "id:shop:user::ann", "fields": {"vector": [1, 0]}}']
-    >>> options = {"field": "vector", "dim": "user", "prefix": "id:shop:user::"}
-    >>> vespa.from_jsonl(lines, "tensor(x[2])", **options).tensor.sel(user="ann").values
+    >>> lines = ['{"put": "id:ann", "fields": {"vector": [1, 0]}}']
+    >>> ds = vespa.from_jsonl(lines, "tensor(x[2])", field="vector", prefix="id:")
+    >>> ds.tensor.sel(document="ann").values
     array([1., 0.])
     """
     names = list_fields(field)
@@ -177,8 +174,7 @@ def from_hex(data: str, **keywords: Any) -> Dataset:
     Examples
     --------
     >>> from xr_tensorfmt import vespa
-    >>> ds = vespa.from_hex("0x0601010178023F80000040000000")
-    >>> ds.tensor.values
+    >>> vespa.from_hex("0x0601010178023F80000040000000").tensor.values
     array([1., 2.], dtype=float32)
     """
     try:
@@ -214,16 +210,14 @@ def to_json(
     data : Dataset or DataArray
         The data, as for a ``.tbf`` file. The name of the variable is not stored.
     form : {"short", "long", "hex"}
-        ``"short"`` has nested lists of values, ``"long"`` has a list of cells with addresses, and
-        ``"hex"`` has hexadecimal digits for dense values, which are lossless and fast to parse.
+        Lists of values, a list of cells with addresses, or hexadecimal digits of dense values.
     encoding, drop
         As for `to_file`.
 
     Returns
     -------
     dict
-        The ``"type"`` and ``"values"``, ``"cells"`` or ``"blocks"``, for `json.dumps` or pyvespa.
-        NaN is None, and infinities are strings.
+        For `json.dumps` or pyvespa. NaN is None, and infinities are strings.
 
     Raises
     ------
@@ -232,13 +226,10 @@ def to_json(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import xarray as xr
     >>> from xr_tensorfmt import vespa
-    >>> values = np.float32([1, 2])
-    >>> vector = xr.DataArray(values, dims="x")
-    >>> vespa.to_json(vector)
-    {'type': 'tensor<float>(x[2])', 'values': [1.0, 2.0]}
+    >>> vespa.to_json(xr.DataArray([1.0, 2.0], dims="x"))
+    {'type': 'tensor(x[2])', 'values': [1.0, 2.0]}
     """
     tensor = arrange_tensor(check_input(data, "the JSON", "Vespa", encoding, drop))
     cells = tensor.encode(tensor.variable.values)
@@ -261,9 +252,7 @@ def to_jsonl(
     storage_options: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> None:
-    """Write a feed with one document per label of a dimension.
-
-    About a thousand documents are in memory at a time, so `data` may be larger than memory.
+    """Write a feed with one document per label of a dimension. Chunks are computed in batches.
 
     Parameters
     ----------
@@ -287,17 +276,15 @@ def to_jsonl(
     Raises
     ------
     ValueError
-        Vespa does not support the data, or `dim` has no labels, or labels that begin with `prefix`.
+        Vespa does not support the data, or `dim` has no labels.
     OSError
         The file cannot be written. An existing file is unchanged.
 
     Examples
     --------
-    >>> import numpy as np
     >>> import xarray as xr
     >>> from xr_tensorfmt import vespa
-    >>> values = np.float32([[1, 0], [0, 2]])
-    >>> users = xr.DataArray(values, {"user": ["ann", "bob"]}, dims=("user", "x"))
+    >>> users = xr.DataArray([[1.0, 0.0]], {"user": ["ann"]}, dims=("user", "x"))
     >>> vespa.to_jsonl(users, "feed.jsonl", field="vector", dim="user", prefix="id:users::")
     """
     if operation not in get_args(Operation):
@@ -305,15 +292,7 @@ def to_jsonl(
     location = locate_target(path, storage_options, None)
     codec = infer_codec(location.file_name)
     checked = check_input(data, location.name, "Vespa", encoding, drop)
-    tensors = arrange_fields(checked, field)
-    for name, tensor in tensors.items():
-        if dim not in (mapped := tensor.header.mapped):
-            dims = mapped or tensor.variable.dims
-            raise ValueError(
-                f"dim={dim!r}{did_you_mean(dim, {*dims} - {dim})} has no labels, expected one of "
-                f"{[*dims]} of {name!r} with labels, the ids of documents; set them by "
-                f"assign_coords({dim}=...)"
-            )
+    tensors = arrange_fields(checked, field, dim)
     file = build_target(location, 0, overwrite=is_overwriting(mode))
     try:
         file.create()

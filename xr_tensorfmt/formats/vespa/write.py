@@ -308,18 +308,20 @@ def list_fields(field: str | Sequence[str]) -> list[str]:
     return names
 
 
-def arrange_fields(checked: CheckedInput, field: str | Sequence[str]) -> dict[str, Arranged]:
+def arrange_fields(
+    checked: CheckedInput, field: str | Sequence[str], dim: str
+) -> dict[str, Arranged]:
     """Return the tensors of one field, or of the variables whose names are listed."""
     names = list_fields(field)
     if isinstance(field, str) and len(checked.variables) == 1:
-        return {field: arrange_tensor(checked)}
+        names = [*checked.variables]
     tensors = {}
     for name in names:
         if name not in checked.variables:
+            hint = did_you_mean(name, checked.variables)
             raise ValueError(
-                f"field={field!r} names {name!r}, which is not a variable"
-                f"{did_you_mean(name, checked.variables)}; pass field={[*checked.variables]} or "
-                "the name of one"
+                f"field={field!r} names {name!r}, which is not a variable{hint}; pass "
+                f"field={[*checked.variables]} or the name of one"
             )
         variable = checked.variables[name]
         dims, coordinates = {*variable.dims}, checked.coordinates
@@ -327,7 +329,14 @@ def arrange_fields(checked: CheckedInput, field: str | Sequence[str]) -> dict[st
         own = {key: value for key, value in checked.encoding.items() if key in (name, *coordinates)}
         single = replace(checked, variables={name: variable}, coordinates=coordinates, encoding=own)
         others = (other.dims for key, other in checked.variables.items() if key != name)
-        tensors[name] = arrange_tensor(single, {str(dim) for dims in others for dim in dims})
+        tensor = arrange_tensor(single, {str(dim) for dims in others for dim in dims})
+        if dim not in (mapped := tensor.header.mapped):
+            own_dims = mapped or variable.dims
+            raise ValueError(
+                f"dim={dim!r}{did_you_mean(dim, {*own_dims} - {dim})} has no labels, expected one "
+                f"of {[*own_dims]} with labels, the ids of documents; call assign_coords({dim}=...)"
+            )
+        tensors[field if isinstance(field, str) else name] = tensor
     return tensors
 
 
