@@ -491,6 +491,13 @@ def test_wrong_type_is_not_an_error_of_a_line() -> None:
         vespa.from_jsonl(LINES, "tensor<float64>(x[2])", **IDS)
 
 
+def test_labels_that_are_not_utf_8_raise(tmp_path: Path) -> None:
+    users = make_users(1).assign_coords(user=["\udcff"])
+    with pytest.raises(ValueError, match="wrong label: str is not valid UTF-8"):
+        vespa.to_jsonl(users, tmp_path / "feed.jsonl", **IDS)
+    assert not list(tmp_path.iterdir())
+
+
 def test_dimension_without_labels_raises(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"dim=.usr. .did you mean .user... has no labels, expected"

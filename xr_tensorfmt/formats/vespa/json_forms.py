@@ -213,6 +213,8 @@ def _parse_entries(header: VespaHeader, entries: Iterable[Any]) -> Mapping[Label
             found.setdefault(labels, {})[index] = _parse_number(entry["value"])
     if not header.mapped and not blocks:
         found.setdefault((), {})
+    if not found.keys().isdisjoint(blocks):
+        raise ValueError(f"a block of {format_type(header)} has 'values' and single cells")
     if header.cells * len(found) > MAX_JSON_CELLS:
         raise ValueError(
             f"{format_type(header)} has more than {MAX_JSON_CELLS} cells, but lists "

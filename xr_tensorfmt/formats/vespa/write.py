@@ -375,4 +375,7 @@ def format_feed(
                     header, [rows[block] for block in own], cells[name][part], form
                 )
                 fields[name] = {"assign": field} if operation == "update" else field
-            yield orjson.dumps({operation: prefix + label, "fields": fields}) + b"\n"
+            try:
+                yield orjson.dumps({operation: prefix + label, "fields": fields}) + b"\n"
+            except orjson.JSONEncodeError as error:
+                raise ValueError(f"the document {label!r} has a wrong label: {error}") from error
