@@ -23,7 +23,7 @@ from tests import tensfiles as tf
 from tests.processes import run_python
 from tests.recording import HollowSource, RecordingSource
 from xr_tensorfmt import TensorFormatBackend, TensorFormatError, TensorFormatWarning
-from xr_tensorfmt.sources import open_source
+from xr_tensorfmt.sources import find_source
 
 VALUES = np.arange(24.0).reshape(2, 3, 4)
 
@@ -163,7 +163,7 @@ def test_guessing_never_raises(thing) -> None:
 
 
 def test_guessing_never_touches_network(monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.sources.open_source", pytest.fail)
+    monkeypatch.setattr("xr_tensorfmt.formats.recognition.find_source", pytest.fail)
     assert not TensorFormatBackend().guess_can_open("s3://bucket/vertex.bin")
 
 
@@ -340,7 +340,9 @@ def test_variables_load_asynchronously(path: Path) -> None:
 def test_opening_and_printing_read_only_the_header(monkeypatch) -> None:
     lengths = (1000, 1000, 100)
     source = HollowSource(tf.pack_header(lengths), 56 + 8 * 10**8)
-    monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_, **__: (source, b""))
+    monkeypatch.setattr(
+        "xr_tensorfmt.formats.recognition.find_source", lambda *_, **__: (source, b"")
+    )
     dataset = xr.open_dataset("anything", engine="tensorfmt")
     repr(dataset.tensor.isel(a=5).T)
     repr(dataset)
@@ -352,7 +354,9 @@ def test_opening_and_printing_read_only_the_header(monkeypatch) -> None:
 def test_header_behind_large_chunks_needs_few_small_requests(monkeypatch) -> None:
     content = tf.make_1_0(VALUES, *[tf.pack_chunk(b"COMMENT ", bytes(1 << 20))] * 3)
     source = RecordingSource(content)
-    monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_, **__: (source, b""))
+    monkeypatch.setattr(
+        "xr_tensorfmt.formats.recognition.find_source", lambda *_, **__: (source, b"")
+    )
     xr.open_dataset("anything", engine="tensorfmt")
     assert source.fetched <= 4096 + 3 * 4096
 
@@ -441,7 +445,7 @@ def test_attributes_of_other_types_than_in_netcdf_are_kept(
 def test_io_option_selects_source(path: Path) -> None:
     for io_word in ("auto", "mmap", "read"):
         dataset = xr.open_dataset(path, engine="tensorfmt", io=io_word)
-        assert open_source(path, io_word)[0].io == io_word
+        assert find_source(path, io_word)[0].io == io_word
         np.testing.assert_array_equal(dataset.tensor, VALUES)
 
 

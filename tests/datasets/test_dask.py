@@ -87,7 +87,9 @@ def test_explicit_chunks_work(path: Path, chunks, way: str) -> None:
 def test_each_chunk_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     content = tf.make_0_9(make_values())
     source = RecordingSource(content)
-    monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_, **__: (source, b""))
+    monkeypatch.setattr(
+        "xr_tensorfmt.formats.recognition.find_source", lambda *_, **__: (source, b"")
+    )
     tensor = xr.open_dataset(
         io.BytesIO(content), engine="tensorfmt", chunks={}, chunk_bytes=MIB
     ).tensor

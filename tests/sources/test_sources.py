@@ -27,7 +27,7 @@ from xr_tensorfmt.core.layout import Dense, read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
-from xr_tensorfmt.sources import InputOutput, find_source, local, open_source
+from xr_tensorfmt.sources import InputOutput, find_source, local
 from xr_tensorfmt.sources.local import FileObject, LocalFile, Memory
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8).tobytes()
@@ -300,7 +300,7 @@ def test_folder_raises(tmp_path: Path) -> None:
     "make", [bytes, bytearray, memoryview, lambda c: np.frombuffer(c, "<f8").data]
 )
 def test_bytes_of_any_kind_are_source(make) -> None:
-    source, _ = open_source(make(CONTENT))
+    source, _ = find_source(make(CONTENT))
     assert isinstance(source, Memory)
     assert source.read(Extents.single(10, 30)).tobytes() == CONTENT[10:30]
     assert source.name == "<1048576 bytes in memory>"
@@ -329,16 +329,16 @@ def test_bytes_are_never_written_to() -> None:
 
 def test_file_object_is_source(path: Path) -> None:
     with path.open("rb") as file:
-        source, _ = open_source(file)
+        source, _ = find_source(file)
         assert isinstance(source, FileObject)
         assert source.read(Extents.single(10, 30)).tobytes() == CONTENT[10:30]
         assert source.name == str(path)
-    assert open_source(io.BytesIO(CONTENT))[0].name == "<BytesIO>"
+    assert find_source(io.BytesIO(CONTENT))[0].name == "<BytesIO>"
 
 
 def test_memory_map_is_source(path: Path) -> None:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        source, _ = open_source(content)
+        source, _ = find_source(content)
         assert source.size == len(CONTENT)
         assert source.read(Extents.single(10, 30)).tobytes() == CONTENT[10:30]
 
@@ -374,10 +374,10 @@ def test_local_file_pickles_small(path: Path) -> None:
 
 def test_text_and_pipes_raise(path: Path) -> None:
     with path.open(encoding="latin-1") as file, pytest.raises(TypeError, match="bytes"):
-        open_source(file)[0].read_bytes(0, 4)
+        find_source(file)[0].read_bytes(0, 4)
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as pipe, pytest.raises(OSError, match=r"[Ss]eek"):
-        open_source(pipe)
+        find_source(pipe)
     os.close(writing)
 
 
@@ -397,7 +397,7 @@ def test_pipes_and_devices_raise_and_do_not_hang(tmp_path: Path) -> None:
 )
 def test_other_objects_raise(file, error, words) -> None:
     with pytest.raises(error, match=words):
-        open_source(file)
+        find_source(file)
 
 
 def test_words_for_io_are_checked() -> None:

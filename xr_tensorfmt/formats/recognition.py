@@ -30,7 +30,7 @@ from xr_tensorfmt.errors import (
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.registry import find_format, find_format_by_suffix, load_formats
 from xr_tensorfmt.formats.zip_members import ZIP_MAGIC
-from xr_tensorfmt.sources import find_source, get_path, is_remote, list_names, open_source
+from xr_tensorfmt.sources import find_source, get_path, is_remote, list_names
 
 # Names of unsupported formats, and hints, by the start of the file.
 _FETCH = "fetch the file again"
@@ -141,7 +141,7 @@ def is_recognised(file: Any) -> bool:
     """Return whether a file certainly has one of the formats. URLs are not requested."""
     if is_remote(file):
         return False
-    return _find_best_match(HeaderReader(*open_source(file, "read")))[1] is Match.CERTAIN
+    return _find_best_match(HeaderReader(*find_source(file, "read")))[1] is Match.CERTAIN
 
 
 def choose_format(reader: HeaderReader, name: str | None = None) -> Format:

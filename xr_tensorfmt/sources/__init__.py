@@ -105,39 +105,37 @@ def find_source(
     *,
     verify_unchanged: bool = True,
 ) -> tuple[Source, bytes]:
-    """Return the Source of a file, and its first bytes if opening it fetches them."""
+    """Return the Source of a path, URL, file object or bytes, and bytes that opening fetched."""
     if io not in _MODES:
         raise build_choice_error("io", io, _MODES)
     file = get_path(file)
-    if fs is None and not is_remote(file):
-        if storage_options:
-            raise ValueError("storage_options= applies only to URLs; omit it for this file")
-        return open_source(file, io, verify_unchanged=verify_unchanged)
-    from xr_tensorfmt.sources import locations, stores  # noqa: PLC0415  # slow to import
+    if fs is not None or is_remote(file):
+        from xr_tensorfmt.sources import locations, stores  # noqa: PLC0415  # slow to import
 
-    location = locations.locate_for_reading(file, storage_options, fs, timeout, verify_unchanged)
-    if location.is_local:
-        path = location.path
+        location = locations.locate_for_reading(
+            file, storage_options, fs, timeout, verify_unchanged
+        )
+        if not location.is_local:
+            return stores.open_remote(location)
         # `pathlib.Path.as_uri` encodes characters, and fsspec does not decode them.
-        path = path if fs is not None or os.path.exists(path) else unquote(path)
-        return open_source(path, io, verify_unchanged=verify_unchanged)
-    return stores.open_remote(location)
-
-
-def open_source(
-    file: Any, io: InputOutput = "auto", *, verify_unchanged: bool = True
-) -> tuple[Source, bytes]:
-    """Return the Source of a local path, a file object or bytes, and the first bytes of a path."""
-    file = get_path(file)
+        is_found = fs is not None or os.path.exists(location.path)
+        file = location.path if is_found else unquote(location.path)
+    elif storage_options:
+        raise ValueError("storage_options= applies only to URLs; omit it for this file")
     if isinstance(file, str):
         check_local(file)
         return LocalFile.open_head(file, io, verify_unchanged=verify_unchanged)
+    return _wrap(file), b""
+
+
+def _wrap(file: Any) -> Source:
+    """Return the Source of a file object or bytes."""
     if isinstance(file, Source):
-        return file, b""
+        return file
     if hasattr(file, "read") and hasattr(file, "seek"):
-        return FileObject(file), b""
+        return FileObject(file)
     with suppress(TypeError):
-        return Memory(memoryview(file)), b""
+        return Memory(memoryview(file))
     name = f"an object of type {type(file).__name__}"
     raise TypeError(f"cannot open {name}; pass a path, a URL, a binary file object or bytes")
 

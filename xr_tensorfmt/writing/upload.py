@@ -181,7 +181,7 @@ class ObjectReplacement(Replacement):
             for start in {0, max(0, size - _COMPARED_BYTES)}:
                 file.seek(start)
                 stop = min(size, start + _COMPARED_BYTES)
-                if bytes(self._request("cat_file", start, stop)) != file.read(stop - start):
+                if self._read(start, stop) != file.read(stop - start):
                     return False
         return True
 
@@ -221,7 +221,7 @@ class ObjectReplacement(Replacement):
             return Version.from_info(self._request("info"))
         return None
 
-    def _read(self) -> bytes | None:
+    def _read(self, *bounds: int) -> bytes | None:
         with suppress(FileNotFoundError):
-            return bytes(self._request("cat_file"))
+            return bytes(self._request("cat_file", *bounds))
         return None
