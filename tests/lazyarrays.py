@@ -17,7 +17,8 @@ from xr_tensorfmt.core.layout import Dense, Layout, column_major
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray
-from xr_tensorfmt.sources.local import FileObject, LocalFile, Memory
+from xr_tensorfmt.sources import find_source
+from xr_tensorfmt.sources.local import FileObject, LocalFile
 
 SOURCES = ["auto", "mmap", "read", "bytes", "file object"]
 NEW_SIZES = {"p": 3, "q": 2}
@@ -89,7 +90,7 @@ def make_stored(values: np.ndarray, order: str, offset: int) -> tuple[bytes, Lay
 def make_source(kind: str, content: bytes, path: Path) -> Source:
     match kind:
         case "bytes":
-            return Memory(content)
+            return find_source(content)[0]
         case "file object":
             return FileObject(io.BytesIO(content))
         case _:

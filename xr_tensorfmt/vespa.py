@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from io import BytesIO
 from typing import Any, get_args
 
 from fsspec.compression import compr
@@ -35,7 +36,7 @@ from xr_tensorfmt.formats.vespa.write import (
     list_fields,
 )
 from xr_tensorfmt.sources import find_source, is_url
-from xr_tensorfmt.sources.local import Memory
+from xr_tensorfmt.sources.local import FileObject
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
 from xr_tensorfmt.writing.save import Mode, build_target, is_overwriting, locate_target
 
@@ -192,7 +193,7 @@ def _take_options(keywords: dict[str, Any]) -> dict[str, Any]:
 
 
 def _open(content: bytes, source_name: str, **keywords: Any) -> Dataset:
-    source: Any = Memory(content, name=source_name)
+    source: Any = FileObject(BytesIO(content), name=source_name)
     return open_dataset(source, engine="tensorfmt", format="vespa", **keywords)
 
 

@@ -29,7 +29,8 @@ from tests.lazyarrays import (
 from xr_tensorfmt.core import selection as vectorized
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import TensorArray
-from xr_tensorfmt.sources.local import LocalFile, Memory
+from xr_tensorfmt.sources import find_source
+from xr_tensorfmt.sources.local import LocalFile
 
 DTYPES = ["<f8", ">f8", "<f4", ">c16", "<c8", "u1", "<i2", ">i4", "<u8", "bool"]
 
@@ -118,7 +119,7 @@ def far_entries(draw: st.DrawFn, length: int, step: int):
 def test_out_of_bounds_slices_match_numpy(tensor: tuple, data: st.DataObject) -> None:
     values, order, offset = tensor
     content, layout = make_stored(values, order, offset)
-    lazy, eager = make_pair(Memory(content), layout, values)
+    lazy, eager = make_pair(find_source(content)[0], layout, values)
     for step in range(data.draw(st.integers(1, 3))):
         axes = data.draw(st.permutations(list(eager.dims)))
         lazy, eager = lazy.transpose(*axes), eager.transpose(*axes)
@@ -213,7 +214,7 @@ def test_xarray_lazy_array_still_needs_empty_slice_fix() -> None:
 def test_array_accepts_three_indexer_types() -> None:
     values = make_numbers((4, 3, 5), "<f8")
     content, layout = make_stored(values, "C", 0)
-    array = TensorArray(Memory(content), layout)
+    array = TensorArray(find_source(content)[0], layout)
     basic = BasicIndexer((slice(None), 1, slice(4, None, -2)))
     outer = OuterIndexer((np.array([3, 1]), slice(None), np.array([0, 4])))
     points = np.array([0, 3, 2]), np.array([2, 0, 1])
@@ -239,14 +240,14 @@ def test_vectorized_keys_can_have_slices_whose_axes_follow(data: st.DataObject) 
         key.append(data.draw(slices | points))
     indexer = VectorizedIndexer(tuple(key))
     expected = NumpyIndexingAdapter(values).vindex[indexer]
-    np.testing.assert_array_equal(TensorArray(Memory(content), layout)[indexer], expected)
+    np.testing.assert_array_equal(TensorArray(find_source(content)[0], layout)[indexer], expected)
 
 
 @pytest.mark.parametrize("key", [{"a": 4}, {"a": [0, 4]}, {"a": ("p", [4, 0]), "b": ("p", [0, 0])}])
 def test_out_of_bounds_keys_raise_index_error(key: dict) -> None:
     values = make_numbers((4, 3), "<f8")
     content, layout = make_stored(values, "C", 0)
-    lazy, _ = make_pair(Memory(content), layout, values)
+    lazy, _ = make_pair(find_source(content)[0], layout, values)
     key = {
         dim: xr.DataArray(e[1], dims=e[0]) if isinstance(e, tuple) else e for dim, e in key.items()
     }

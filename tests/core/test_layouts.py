@@ -16,7 +16,7 @@ from xr_tensorfmt.core.layout import (
     transpose_layout,
 )
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.sources.local import Memory
+from xr_tensorfmt.sources import find_source
 
 DOUBLE = Plain(np.dtype("<f8"))
 
@@ -86,7 +86,7 @@ def test_gathering_read_requests_only_runs() -> None:
 
 def test_values_in_memory_are_returned_as_copies() -> None:
     values = np.arange(12).reshape(3, 4)
-    layout, source = InMemory(values), Memory(b"")
+    layout, source = InMemory(values), find_source(b"")[0]
     selection = Selection((3, 4), (np.array([0, 2]), range(1, 4, 2)))
     actual = read(layout, source, selection)
     np.testing.assert_array_equal(actual, values[[0, 2], 1:4:2])
@@ -102,7 +102,7 @@ def test_a_column_of_long_rows_is_one_batch() -> None:
     """A store gets concurrent requests only within a batch."""
     dense = Dense((2000, 5_000_000), DOUBLE, 0)
     column = Selection(dense.shape, (range(2000), range(100, 108)))
-    assert dense.batch_size(Memory(b""), column) >= column.size
+    assert dense.batch_size(find_source(b"")[0], column) >= column.size
 
 
 def test_runs_with_short_gaps_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,5 +110,7 @@ def test_runs_with_short_gaps_are_not_listed(monkeypatch: pytest.MonkeyPatch) ->
     values = np.arange(1000.0)
     dense = Dense(values.shape, DOUBLE, 0)
     monkeypatch.setattr(Dense, "locate", pytest.fail)
-    actual = read(dense, Memory(values.tobytes()), Selection(dense.shape, (range(1, 1000, 2),)))
+    actual = read(
+        dense, find_source(values.tobytes())[0], Selection(dense.shape, (range(1, 1000, 2),))
+    )
     np.testing.assert_array_equal(actual, values[1::2])

@@ -28,7 +28,7 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
 from xr_tensorfmt.sources import InputOutput, find_source, local
-from xr_tensorfmt.sources.local import FileObject, LocalFile, Memory
+from xr_tensorfmt.sources.local import FileObject, LocalFile
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8).tobytes()
 
@@ -301,12 +301,15 @@ def test_folder_raises(tmp_path: Path) -> None:
 )
 def test_bytes_of_any_kind_are_source(make) -> None:
     source, _ = find_source(make(CONTENT))
-    assert isinstance(source, Memory)
+    assert isinstance(source, FileObject)
     assert source.read(Extents.single(10, 30)).tobytes() == CONTENT[10:30]
     assert source.name == "<1048576 bytes in memory>"
 
 
-@pytest.mark.parametrize("make", [Memory, lambda content: FileObject(io.BytesIO(content))])
+@pytest.mark.parametrize(
+    "make",
+    [lambda content: find_source(content)[0], lambda content: FileObject(io.BytesIO(content))],
+)
 def test_dask_names_content_in_memory_without_reading_it(
     make: Callable[[bytes], Source], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,7 +326,7 @@ def test_dask_names_content_in_memory_without_reading_it(
 
 def test_bytes_are_never_written_to() -> None:
     content = bytearray(CONTENT)
-    Memory(content).read(Extents.single(0, 1 << 20))[:] = 0
+    find_source(content)[0].read(Extents.single(0, 1 << 20))[:] = 0
     assert content == CONTENT
 
 
@@ -355,7 +358,7 @@ def test_file_object_that_gives_less_at_once_is_read_to_end() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        Memory(memoryview(CONTENT)),
+        find_source(memoryview(CONTENT))[0],
         FileObject(io.BytesIO(CONTENT)),
         LocalFile("/x", 5, 6, 7, "host"),
     ],

@@ -22,7 +22,7 @@ from xr_tensorfmt.core import layout as layouts
 from xr_tensorfmt.core.elements import BFloat16, Boolean, Element, Float8, Plain, build_file_dtype
 from xr_tensorfmt.core.layout import WHOLE, Dense, InMemory, Transposed, file_order, read
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.sources.local import Memory
+from xr_tensorfmt.sources import find_source
 from xr_tensorfmt.writing import blocks as graph
 from xr_tensorfmt.writing.blocks import (
     merge_chunks,
@@ -95,7 +95,7 @@ def test_encoded_values_round_trip(
             touched += extents.nbytes
     assert touched == selection.size * element.stored.itemsize
     if selection.size:
-        actual = read(layout, Memory(bytes(content)), selection)
+        actual = read(layout, find_source(bytes(content))[0], selection)
         np.testing.assert_array_equal(actual, values)
     others = np.ones(selection.tensor_shape, bool)
     others[np.ix_(*selection.index_arrays)] = False

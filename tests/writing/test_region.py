@@ -28,7 +28,8 @@ from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.layout import Dense, Transposed, read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.vespa.read import Blocks
-from xr_tensorfmt.sources.local import LocalFile, Memory
+from xr_tensorfmt.sources import find_source
+from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.writing.blocks import divide_variables, plan_tasks
 from xr_tensorfmt.writing.encoding import Conversion
 from xr_tensorfmt.writing.file_plan import PlannedVariable
@@ -109,7 +110,7 @@ def test_any_region_of_any_chunks_in_any_order_of_axes(data) -> None:
     placed = PlannedVariable(variable, layout, conversion, in_file_order)
     files = [(InMemory(), divide_variables([placed]))]
     plan_tasks(files).compute(scheduler="synchronous")
-    actual = read(layout, Memory(bytes(CONTENT)), Selection.everything(layout.shape))
+    actual = read(layout, find_source(bytes(CONTENT))[0], Selection.everything(layout.shape))
     np.testing.assert_array_equal(actual, expected)
     assert CONTENT[:4] == b"head"
 

@@ -12,13 +12,13 @@ from contextlib import suppress
 from errno import ENOENT
 from functools import partial
 from glob import glob, has_magic
-from io import BufferedReader, RawIOBase
+from io import BufferedReader, BytesIO, RawIOBase
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import unquote
 
 from xr_tensorfmt.core.source import DEFAULT_TIMEOUT, InputOutput, Source
 from xr_tensorfmt.errors import build_choice_error, redact
-from xr_tensorfmt.sources.local import FileObject, LocalFile, Memory
+from xr_tensorfmt.sources.local import FileObject, LocalFile
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -134,10 +134,13 @@ def _wrap(file: Any) -> Source:
         return file
     if hasattr(file, "read") and hasattr(file, "seek"):
         return FileObject(file)
-    with suppress(TypeError):
-        return Memory(memoryview(file))
-    name = f"an object of type {type(file).__name__}"
-    raise TypeError(f"cannot open {name}; pass a path, a URL, a binary file object or bytes")
+    try:
+        content = memoryview(file)
+    except TypeError:
+        name = f"an object of type {type(file).__name__}"
+        expected = "a path, a URL, a binary file object or bytes"
+        raise TypeError(f"cannot open {name}; pass {expected}") from None
+    return FileObject(BytesIO(content), name=f"<{content.nbytes} bytes in memory>")
 
 
 class _RawStream(RawIOBase):

@@ -261,11 +261,3 @@ class FileObject(Source):
     def __reduce__(self) -> tuple[type[FileObject], tuple[BinaryIO, str, str]]:
         """Pickle the file object without the lock."""
         return FileObject, (self._shared[0], self._token, self._name)
-
-
-class Memory(FileObject):
-    """The content of a file in memory."""
-
-    def __init__(self, content: bytes | bytearray | memoryview, name: str = "") -> None:
-        name = name or f"<{memoryview(content).nbytes} bytes in memory>"
-        super().__init__(BytesIO(content), name=name)

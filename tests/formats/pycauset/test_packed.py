@@ -31,7 +31,7 @@ from xr_tensorfmt.formats.pycauset.matrices import (
     build_mirrored,
 )
 from xr_tensorfmt.formats.pycauset.packed import Packed
-from xr_tensorfmt.sources.local import Memory
+from xr_tensorfmt.sources import find_source
 
 DOUBLE = Plain(np.dtype("<f8"))
 
@@ -78,7 +78,7 @@ def make_blocks() -> Case:
     parts[1][1] = make_scaled(2, make_dense_bits(2, 4))
     corners = [[(0, 0), (0, 3)], [(3, 0), (3, 3)]]
     blocks = tuple(
-        (Memory(raw), layout, corner)
+        (find_source(raw)[0], layout, corner)
         for row, places in zip(parts, corners, strict=True)
         for (raw, layout, _), corner in zip(row, places, strict=True)
     )
@@ -159,7 +159,7 @@ def test_full_read_is_exact(
 )
 def test_every_key_matches_numpy(name: str, indexer: str) -> None:
     content, layout, values = (CASES | VECTORS)[name]
-    lazy, eager = make_pair(Memory(content), layout, values)
+    lazy, eager = make_pair(find_source(content)[0], layout, values)
 
     @settings(max_examples=12, suppress_health_check=list(HealthCheck))
     @given(st.data())
@@ -180,7 +180,7 @@ def test_few_columns_far_apart_are_fetched_one_by_one(
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.packed.MAX_RUNS", 3)
     content, layout, values = CASES[name]
     columns = [column for column in columns if column < values.shape[1]]
-    lazy, eager = make_pair(Memory(content), layout, values)
+    lazy, eager = make_pair(find_source(content)[0], layout, values)
     assert_same(lazy.isel(b=columns), eager.isel(b=columns))
 
 
@@ -268,7 +268,7 @@ def test_column_is_one_short_piece_per_row() -> None:
 
 def test_extents_of_symmetric_matrix_are_each_stored_byte_once() -> None:
     content, layout, _ = make_mirrored(8, 1)
-    source = Memory(content)
+    source = find_source(content)[0]
     found = locate(layout, source, Selection.everything((8, 8)))
     everything = Extents.union(found)
     assert everything.starts.tolist() == [8]
@@ -303,7 +303,9 @@ def test_chunks_are_whole_rows_within_memory_target() -> None:
 @pytest.mark.parametrize("scalar", [np.inf, np.nan, complex(np.inf, 1)])
 def test_zeros_times_any_scalar_are_zero(scalar: complex) -> None:
     content, layout, values = make_causal(9)
-    actual = read(scale_layout(layout, scalar), Memory(content), Selection.everything((9, 9)))
+    actual = read(
+        scale_layout(layout, scalar), find_source(content)[0], Selection.everything((9, 9))
+    )
     assert not actual[~values].any()
     assert not np.isfinite(actual[values]).any()
 
@@ -318,7 +320,7 @@ def test_layouts_are_small_values(name: str) -> None:
 
 def test_scaled_block_matrix_reads_only_its_blocks() -> None:
     _, layout, _ = make_blocks()
-    source, view = Memory(b""), scale_layout(layout, 2.0)
+    source, view = find_source(b"")[0], scale_layout(layout, 2.0)
     points = Selection(layout.shape, (np.array([0, 4]), np.array([1, 6])), True)
     assert len(locate(view, source, Selection.everything(layout.shape))) == 4
     assert len(locate(view, source, points)) == 2

@@ -15,7 +15,7 @@ from xr_tensorfmt.core.elements import Boolean
 from xr_tensorfmt.core.selection import plan_key
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.formats.pycauset.packed import Packed
-from xr_tensorfmt.sources.local import Memory
+from xr_tensorfmt.sources import find_source
 
 
 def make_causal(order: int) -> np.ndarray:
@@ -48,7 +48,7 @@ def test_columns_of_bits_are_taken_some_rows_at_once(
     rng = np.random.default_rng(order)
     for count in {1, order // 2 or 1, order - order // 10}:
         rows, columns = (np.sort(rng.permutation(order)[:count]) for _ in range(2))
-        actual = plan_key(layout, Memory(content), (rows, columns)).read()
+        actual = plan_key(layout, find_source(content)[0], (rows, columns)).read()
         np.testing.assert_array_equal(actual, values[np.ix_(rows, columns)], strict=True)
 
 

@@ -31,7 +31,7 @@ from xr_tensorfmt.formats.recognition import read_container
 from xr_tensorfmt.formats.vespa import VespaFormat, spec
 from xr_tensorfmt.formats.vespa.read import gather_product
 from xr_tensorfmt.formats.vespa.spec import VespaHeader, find_blocks
-from xr_tensorfmt.sources.local import Memory
+from xr_tensorfmt.sources import find_source
 
 COUNT = 20_000
 RANDOM = np.random.default_rng(5)
@@ -75,7 +75,8 @@ def make_file(label: Callable, cells: Callable, labels: int, size: int) -> tuple
 def test_scan_finds_every_block(monkeypatch, label, cells, labels, size) -> None:
     monkeypatch.setattr(spec, "LOCAL_WINDOW_BYTES", 300_000)
     content, edges = make_file(LABELS[label], CELLS[cells], labels, size)
-    batches = list(find_blocks(Memory(b"head" + content), make_header(labels, size, stop=4)))
+    source, _ = find_source(b"head" + content)
+    batches = list(find_blocks(source, make_header(labels, size, stop=4)))
     offsets = np.concatenate([offsets[:-1] for offsets, _ in batches])
     np.testing.assert_array_equal(offsets, edges[:-1] + 4)
     assert batches[-1][0][-1] == edges[-1] + 4
@@ -259,7 +260,7 @@ def test_outer_product_in_chunks_and_without_blocks() -> None:
     rows = ds.tensor.isel(k=slice(0, 0)).values
     assert rows.shape == (0, 3, 4)
     empty = vf.make_tensor("float", ["k", "l"], {"n": 4}, [], values[:0])
-    source = Memory(empty)
+    source = find_source(empty)[0]
     blocks = make_blocks(source)
     nothing = np.empty(0, np.int64)
     gather = partial(gather_product, blocks, 2, nothing, nothing)
