@@ -286,7 +286,7 @@ def test_scan_needs_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spec, "LOCAL_WINDOW_BYTES", 1 << 18)
     short = [b"\x03%03d" % (number % 1000) + bytes(4) for number in range(100_000)]
     long = [b"\x24" + b"%036d" % number + bytes(4) for number in range(40_000)]
-    source = Memory(b"".join(short + long))
+    source, _ = find_source(b"".join(short + long))
     with limit_memory(4 << 20):
         starts = np.concatenate(
             [part[:-1] for part, _ in find_blocks(source, make_header(1, 4, 140_000))]
