@@ -76,16 +76,6 @@ class Extents:
         """Create the range ``[start, stop)``."""
         return cls(np.array([start], np.int64), np.array([stop - start], np.int64))
 
-    @classmethod
-    def union(cls, many: Sequence[Extents]) -> Extents:
-        """Return the union of several Extents. Join ranges that overlap or touch."""
-        if not many:
-            return cls.empty()
-        starts = np.concatenate([extents.starts for extents in many])
-        stops = starts + np.concatenate([extents.lengths for extents in many])
-        order = np.argsort(starts, kind="stable")
-        return cls.from_bounds(starts[order], np.maximum.accumulate(stops[order]))
-
     def __len__(self) -> int:
         return self.starts.size
 

@@ -109,19 +109,18 @@ def _gather_all(inner: Layout, source: Source, selection: Selection) -> tuple[St
 def _scale(values: Array, dtype: np.dtype[Any], scalar: complex, *, is_conjugated: bool) -> Array:
     """Multiply, then conjugate, in place if the dtypes are equal."""
     scaled = np.asarray(values, dtype=dtype, order="C")
-    is_plain = not scalar.imag and 0 < scalar.real < np.inf
-    zeros = False if is_plain else scaled == 0
+    is_zero = scaled == 0
     with np.errstate(invalid="ignore", over="ignore"):
         if scalar.imag:
             scaled *= scalar
         elif scalar != 1:
             parts = scaled.reshape(-1).view(np.float64)
             parts *= scalar.real
-    if not is_plain:
-        np.copyto(scaled, 0, where=zeros)
-    # Zeros keep their signs.
-    is_conjugated = is_conjugated and scaled.dtype.kind == "c"
-    return np.conjugate(scaled, out=scaled, where=scaled != 0) if is_conjugated else scaled
+    if scalar.imag or not 0 < scalar.real < np.inf:
+        scaled[is_zero] = 0
+    if is_conjugated and scaled.dtype.kind == "c":  # zeros keep their signs
+        np.conjugate(scaled, out=scaled, where=scaled != 0)
+    return scaled
 
 
 class WholeLayout(Layout):

@@ -244,15 +244,14 @@ def check_timeout(timeout: object) -> float | None:
 _MAX_NAME_BYTES = 255
 # Limit of Git LFS on the size of a pointer.
 _MAX_POINTER_BYTES = 1024
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def is_file_name(part: object) -> bool:
     """Return whether a value can be a file name without a directory."""
-    if not isinstance(part, str) or part in ("", ".", "..") or set("/\\:\0") & set(part):
+    if not isinstance(part, str) or part in ("", ".", "..") or set("/\\:") & set(part):
         return False
-    # JSON can contain lone surrogates, which UTF-8 cannot encode.
-    return len(part.encode(errors="replace")) <= _MAX_NAME_BYTES and not _SURROGATE.search(part)
+    # JSON can contain lone surrogates, which UTF-8 cannot encode, and which are not printable.
+    return part.isprintable() and len(part.encode()) <= _MAX_NAME_BYTES
 
 
 def open_sibling(source: Source, file: str, reason: str) -> tuple[Source, bytes]:

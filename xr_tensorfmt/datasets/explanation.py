@@ -35,10 +35,8 @@ class ChunkRead:
     @property
     def ranges(self) -> list[tuple[str, int, int]]:
         """Byte ranges to fetch, as tuples of file, first byte and stop."""
-        extents: dict[str, list[Extents]] = {}
-        for fetch in self.plan.iterate_fetches():
-            extents.setdefault(fetch.source.name, []).append(fetch.extents)
-        return _list_ranges((name, Extents.union(many)) for name, many in extents.items())
+        fetches = self.plan.iterate_fetches()
+        return _list_ranges((fetch.source.name, fetch.extents) for fetch in fetches)
 
     @property
     def request_ranges(self) -> list[tuple[str, int, int]]:
