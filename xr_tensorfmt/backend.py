@@ -164,7 +164,24 @@ class TensorFormatBackend(BackendEntrypoint):
         return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **keywords))
 
     def open_groups_as_dict(self, filename_or_obj: Any, **keywords: Any) -> dict[str, xr.Dataset]:
-        """Open a file as a dict of the Datasets of `open_datatree`, by path."""
+        """Open a file as a dict of the Datasets of `open_datatree`, by path.
+
+        Parameters
+        ----------
+        filename_or_obj, **keywords
+            As in `open_dataset`.
+
+        Returns
+        -------
+        dict of str to Dataset
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> from xr_tensorfmt import tutorial
+        >>> list(xr.open_groups(tutorial.get_path("circle")))
+        ['/', '/hidden', '/out']
+        """
         from xr_tensorfmt.opening import open_groups  # noqa: PLC0415
 
         return open_groups(filename_or_obj, complete_keywords(**keywords))
@@ -223,7 +240,10 @@ def explain(
     from xr_tensorfmt.datasets.explanation import explain  # noqa: PLC0415
 
     if not isinstance(data, Data):
-        raise TypeError(f"data= must be a Dataset, DataArray or DataTree, not {type(data)}")
+        raise TypeError(
+            f"data= must be a Dataset, DataArray or DataTree, not a {type(data).__name__}; open a "
+            "file with xarray.open_dataset"
+        )
     try:
         return explain(data.isel(indexers, **indexers_kwargs))
     except (IndexError, KeyError, TypeError) as error:

@@ -319,17 +319,6 @@ class TestBranches:
             xr.open_dataset(path, engine="tensorfmt", **options)
 
 
-def test_nodes_are_not_copied_after_they_are_built(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = xr.open_datatree(path, engine="tensorfmt")
-    monkeypatch.setattr(xr.DataTree, "copy", None)
-    tree = TensorFormatBackend().open_datatree(path)
-    monkeypatch.undo()
-    xr.testing.assert_identical(tree, expected)
-    assert tree.groups == expected.groups
-
-
 class TestGroupsAsADict:
     def test_groups_equal_those_of_tree(self, path: Path) -> None:
         groups = xr.open_groups(path, engine="tensorfmt")
