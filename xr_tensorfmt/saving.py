@@ -63,9 +63,9 @@ def to_file(
         are positions, and ``"auto"``, for one dimension or for all, finds the labels of the data.
     encoding : mapping, optional
         ``{name: {"dtype": ...}}``: the dtype of a variable in the file, to which floating-point
-        values are rounded. A name can be a pattern, and ``{"dtype": ...}`` applies to all variables
-        of the same kind. Formats with attributes support the keys of CF, as in
-        `xarray.Dataset.to_netcdf`. A DataTree has ``{"/layers/0": {name: ...}}``.
+        values are rounded. ``{"dtype": ...}`` applies to all variables of the same kind. Formats
+        with attributes support the keys of CF, as in `xarray.Dataset.to_netcdf`. A DataTree has
+        ``{"/layers/0": {name: ...}}``.
     drop : list of {"name", "dims", "coords", "attrs"}
         Parts to omit if the format does not support them. Otherwise they raise an error.
     separator : str

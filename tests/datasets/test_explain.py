@@ -221,5 +221,5 @@ def test_labels_without_index_have_a_hint(tmp_path: Path) -> None:
 
 
 def test_explain_needs_data_of_xarray() -> None:
-    with pytest.raises(TypeError, match=r"not a str; open a file with xarray.open_dataset"):
+    with pytest.raises(TypeError, match="must be a Dataset, DataArray or DataTree"):
         xr_tensorfmt.explain("a.mag")  # type: ignore[arg-type]

@@ -302,7 +302,6 @@ def test_table_of_formats_equals_registry(tmp_path: Path, memory: MemoryFileSyst
     assert find_table("formats/index.md", "All formats") == [*format_table(memory, tmp_path)]
 
 
-@pytest.mark.filterwarnings("ignore:.*the values are written without unit")
 def test_matrix_of_conversions_matches_writers(tmp_path: Path) -> None:
     expected = (DATA / "conversions.md").read_text(encoding="utf-8").splitlines()
     assert expected == [*format_conversions(tmp_path)]

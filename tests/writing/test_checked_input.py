@@ -57,7 +57,7 @@ NOT_WRITTEN = {
     "texts": (make(["a", "b"], "x"), ValueError, r"'a' is str32, .*; convert it with ds\['a'\]"),
     "bytes": (make([b"a", b"b"], "x"), ValueError, "'a' is bytes8, but MAG supports only float32"),
     "complex numbers": (make(np.ones(2, "c8"), "x"), ValueError, "complex64, .* split it"),
-    "doubles": (make(np.ones(2), "x"), ValueError, "'a' is float64, .*'dtype': 'float32'"),
+    "doubles": (make(np.ones(2), "x"), ValueError, r"'a' is float64, .*'dtype': \.\.\."),
     "records": (make(np.zeros(2, "i4,i4"), "x"), ValueError, "'a' is void64, but MAG supports"),
     "no elements": (make(np.zeros((0, 2), "i4"), "x", "y"), ValueError, "without elements"),
     "nothing": (xr.Dataset(), ValueError, "without elements; add a variable that has som"),
@@ -104,40 +104,6 @@ class Duck(NDArrayOperatorsMixin):
         return NotImplemented
 
 
-class Sparse(Duck):
-    """An array that refuses conversion, like `sparse.COO`."""
-
-    def __array__(self, dtype=None, copy=None):
-        raise RuntimeError("Cannot convert a sparse array to dense automatically")
-
-    def __array_function__(self, func, types, args, kwargs):
-        if func is np.transpose:
-            return type(self)(func(args[0].values, *args[1:], **kwargs))
-        return NotImplemented
-
-    def todense(self) -> np.ndarray:
-        return self.values
-
-
-@pytest.mark.parametrize("suffix", ["mag", "tens", "pycauset", "safetensors", "npy", "yaml", "tbf"])
-def test_error_of_sparse_arrays_has_a_hint(tmp_path: Path, suffix: str) -> None:
-    values, path = np.eye(3, dtype="f4"), tmp_path / f"a.{suffix}"
-    array = da.from_array(values).map_blocks(Sparse, dtype="f4", meta=np.empty((0, 0), "f4"))
-    options: Any = {
-        "drop": ["name", "dims"],
-        "encoding": {"dtype": "f4" if suffix != "yaml" else "f8"},
-    }
-    for data in (Sparse(values), array):
-        with pytest.raises(TypeError, match=r"'a' has values in a sparse Sparse, .* \.todense\(\)"):
-            to_file(make(data, "row", "col"), path, **options)
-    with pytest.raises(TypeError, match=r"'c' has values in a sparse Sparse, .* \.todense\(\)"):
-        to_file(
-            make(values, "row", "col").assign_coords(c=(("row", "col"), Sparse(values))),
-            path,
-        )
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("suffix", ["mag", "tens", "pycauset", "safetensors", "npy", "yaml", "tbf"])
 def test_coordinate_with_name_of_its_array_is_not_lost(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.{suffix}"
@@ -148,9 +114,9 @@ def test_coordinate_with_name_of_its_array_is_not_lost(tmp_path: Path, suffix: s
         ds.w.assign_attrs(a=1),
         (ds.w * 2).rename("x").assign_coords(x=[1, 2, 3]),
     ):
-        with pytest.raises(ValueError, match=f"{array.name!r} has a coordinate .* call rename"):
+        with pytest.raises(ValueError, match="the same name as one of its coordinates"):
             to_file(array, path, **options)
-    with pytest.raises(ValueError, match="array 'tensor' has a coordinate of the same name"):
+    with pytest.raises(ValueError, match="the same name as one of its coordinates"):
         to_file((ds.w * 2).rename(None).assign_coords(tensor=1), path, **options)
     assert not path.exists()
     to_file(ds.w * 2, path, drop=["coords", "name", "dims"], **options)
@@ -432,25 +398,6 @@ def test_drop_accepts_a_str(tmp_path: Path) -> None:
     assert load(tmp_path / "a.npy").tensor.dims == ("dim_0", "dim_1")
     with pytest.raises(ValueError, match="drop=True must be a list with any of 'name', 'dims'"):
         to_file(make_dataset(), tmp_path / "a.mag", drop=True)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "path", "hint"),
-    [
-        ("c8", "x.yaml", "'dtype': 'complex128'"),
-        ("c8", "x.tbf", "split it into two variables"),
-        ("i8", "x.tbf", "'dtype': 'float64'"),
-        ("f2", "x.tbf", "'dtype': 'float32'"),
-        ("u2", "x.tbf", "'dtype': 'float32'"),
-        ("U1", "x.tens", r"convert it with ds\['tensor'\].astype"),
-    ],
-)
-def test_error_of_dtype_suggests_a_lossless_one(
-    dtype: str, path: str, hint: str, tmp_path: Path
-) -> None:
-    array = xr.DataArray(np.ones(2, dtype), dims="x", name="tensor")
-    with pytest.raises(ValueError, match=hint):
-        to_file(array, tmp_path / path)
 
 
 class Chunked(Duck):

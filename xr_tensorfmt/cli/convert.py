@@ -71,9 +71,8 @@ def _parse_dtype(value: str) -> tuple[str | None, str]:
     metavar="[NAME=]DTYPE",
     multiple=True,
     type=_parse_dtype,
-    help="Data type in OUT, with rounding, as encoding= in Python. NAME can be a pattern such as "
-    "'layers.*'. A pattern, or no NAME, applies to variables of the same kind, such as "
-    "floating-point variables for float16. Repeatable.",
+    help="Data type in OUT, with rounding, as encoding= in Python. Without NAME, it applies to "
+    "variables of the same kind, such as floating-point variables for float16. Repeatable.",
 )
 @click.option(
     "--drop",

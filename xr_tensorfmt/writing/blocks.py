@@ -35,7 +35,7 @@ from xr_tensorfmt.datasets.lazy_array import (
     get_lazy_data,
     unwrap,
 )
-from xr_tensorfmt.writing.encoding import Conversion, check_dense
+from xr_tensorfmt.writing.encoding import Conversion
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 
 Chunks = tuple[tuple[int, ...], ...]
@@ -107,7 +107,6 @@ class BlockGrid:
 def _to_numpy(name: str, values: Any, shape: tuple[int, ...]) -> Array:
     """Return values that may be of another library. Raise an error if they cannot be written."""
     if type(values) is not np.ndarray:
-        check_dense(name, values)
         if np.ma.isMaskedArray(values):
             raise TypeError(f"{name!r} has masked values; fill them first with da.ma.filled")
         values = np.asarray(values)

@@ -20,7 +20,6 @@ from xr_tensorfmt.datasets.lazy_array import get_lazy_data
 from xr_tensorfmt.errors import shorten, warn
 from xr_tensorfmt.writing.encoding import (
     Conversion,
-    check_dense,
     format_dtype,
     is_numeric,
     resolve_encoding,
@@ -42,7 +41,6 @@ def _check_names(path: str, names: Iterable[Hashable]) -> None:
 def _check_variable(path: str, name: str, variable: Variable, *, is_coordinate: bool) -> None:
     """Raise an error if no format supports a variable."""
     dims, shape, data = variable.dims, variable.shape, get_lazy_data(variable)
-    check_dense(name, data)
     if getattr(data, "chunks", None) is not None and not is_dask_collection(data):
         raise TypeError(
             f"{path}: {name!r} is a {type(data).__name__} in chunks, expected numpy or dask "
@@ -72,9 +70,6 @@ DroppablePart = Literal["name", "dims", "coords", "attrs"]
 
 Loss = tuple[DroppablePart, str, str]
 """A part that a file cannot store: its kind, what it is, and what to do."""
-
-_NEUTRAL = {"unit": 1, "scale_factor": 1, "add_offset": 0}
-"""Attributes that scale values, and the values that change nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,13 +177,6 @@ class CheckedInput:
             losses.append(("attrs", f"the attribute {attr!r}", f"call {method}"))
         self.refuse_losses(*losses)
         self.warn_of_order(name, variable.dims)
-        for attr in _NEUTRAL.keys() & attrs.keys():
-            if isinstance(attrs[attr], int | float | np.number) and attrs[attr] != _NEUTRAL[attr]:
-                warn(
-                    f"{self.path}: the values are written without {attr}={attrs[attr]}, which "
-                    "scales them; open the file with apply_unit=True (--apply-unit) or "
-                    "mask_and_scale=True to convert them"
-                )
         return name, variable
 
     def refuse_losses(self, *losses: Loss) -> None:
@@ -219,15 +207,12 @@ class CheckedInput:
         dtype = get_dtype_name(variable.dtype)
         # As in `to_netcdf`. A dtype that a reader has set only applies to values that it fits.
         is_set = requested is not None and (stored is None or "dtype" in encoding)
+        element = elements.get(stored or "")
         if is_numeric(variable.dtype):
-            if is_set and (stored is None or stored in elements):
+            if is_set and (stored is None or element is not None):
                 dtype = format_dtype(requested)
-            elif (
-                stored is not None
-                and stored in elements
-                and elements[stored].dtype == variable.dtype
-            ):
-                dtype = stored
+            elif element is not None and element.dtype == variable.dtype:
+                dtype = element.name
         # Scaled values are rounded to the dtype of the file, because packing always rounds.
         exact = not is_set and (stored is None or "scale_factor" not in variable.attrs)
         return self.build_conversion(name, variable, dtype, elements, exact=exact)
@@ -258,30 +243,15 @@ class CheckedInput:
         element, kind = elements.get(dtype), variable.dtype.kind
         if element is not None and (kind != "c" or element.dtype.kind == "c"):
             return Conversion(name, element, exact)
-        call = "astype('int64')" if kind in "mM" else "astype(...)"
-        hint = f"convert it with ds[{name!r}].{call}"
-        if is_numeric(variable.dtype):
-            suggested = _suggest_dtype(variable.dtype, elements)
-            hint = f"choose a dtype with encoding={{{name!r}: {{'dtype': {suggested!r}}}}}"
-            hint = f"{hint} or --dtype {name}={suggested}"
-            if kind == "c" and elements[suggested].dtype.kind != "c":
-                hint = "split it into two variables with .real and .imag"
+        hint = f"choose one with encoding={{{name!r}: {{'dtype': ...}}}} or --dtype {name}=..."
+        if not is_numeric(variable.dtype):
+            hint = f"convert it with ds[{name!r}].astype(...)"
+        elif kind == "c" and all(item.dtype.kind != "c" for item in elements.values()):
+            hint = "split it into two variables with .real and .imag"
         fault = f"is {dtype}, but {self.format} supports only {', '.join(elements)}"
         if element is not None:
             fault = f"is {variable.dtype}, and as {dtype} it would lose its imaginary part"
         raise ValueError(f"{self.path}: {name!r} {fault}; {hint}, or write another format")
-
-
-def _suggest_dtype(dtype: np.dtype[Any], elements: Mapping[str, Element]) -> str:
-    """Return the smallest lossless element, or else the largest one of a similar kind."""
-    kinds = {"b": "bu", "u": "uif", "i": "if", "c": "cf"}.get(dtype.kind, "f")
-
-    def rate(name: str) -> tuple[bool, bool, int]:
-        actual, size = elements[name].dtype, elements[name].stored.itemsize
-        lossless = size == actual.itemsize and np.can_cast(dtype, actual)
-        return actual.kind in kinds, lossless, -size if lossless else size
-
-    return max(elements, key=rate)
 
 
 def check_input(
@@ -294,7 +264,7 @@ def check_input(
 ) -> CheckedInput:
     """Check a Dataset or DataArray that is written to any format."""
     dropped = _normalize_drop(drop)
-    dataset = _to_dataset(data, path, dropped)
+    dataset = _to_dataset(data, dropped)
     _check_names(path, (*dataset.variables, *dataset.dims))
     variables = {str(name): variable for name, variable in dataset.variables.items()}
     for name, index in dataset.xindexes.items():
@@ -360,7 +330,7 @@ def _cast(name: str, variable: Variable, dtype: np.dtype[Any], is_rounded: bool)
     return converted
 
 
-def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) -> Dataset:
+def _to_dataset(data: Dataset | DataArray, dropped: Collection[str]) -> Dataset:
     if isinstance(data, Dataset):
         return data
     if not isinstance(data, DataArray):
@@ -368,15 +338,12 @@ def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) 
             f"a {type(data).__name__} cannot be written; pass an xarray Dataset or DataArray"
         )
     name = OpenOptions.name if data.name is None else data.name
-    if name not in data.coords:
-        return data.to_dataset(name=name)
     # An index coordinate as a DataArray is its own coordinate.
-    if "coords" in dropped or data.coords[name].variable.identical(data.variable):
-        return data.drop_vars([name]).to_dataset(name=name)
-    raise ValueError(
-        f"{path}: the array {name!r} has a coordinate of the same name with other values or "
-        "attributes; call rename() with another name, or pass drop=['coords'] or --drop coords"
-    )
+    if name in data.coords:
+        coordinate = data.coords[name].variable
+        if "coords" in dropped or coordinate.identical(data.variable):
+            data = data.drop_vars([name])
+    return data.to_dataset(name=name)
 
 
 def _normalize_drop(drop: Any) -> frozenset[str]:

@@ -11,7 +11,6 @@ import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt.core.elements import Array, Element, get_stored_name
-from xr_tensorfmt.core.file_format import match_names
 from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.errors import did_you_mean, shorten
 
@@ -21,47 +20,40 @@ KEYS = cf.VALUE_KEYS | cf.RELATED | {"coordinates"}
 _READER_KEYS = frozenset({"original_shape", "preferred_chunks", "source", "tensorfmt"})
 """Keys that only readers set. Their other keys are not for this package, and are ignored."""
 
-_WILDCARDS = frozenset("*?[")
 _CATEGORIES = {"f": "floating-point", "i": "integer", "u": "integer", "b": "bool", "c": "complex"}
 
 
 def resolve_encoding(
     variables: Mapping[Any, Variable], coordinates: Collection[Any], encoding: Any
 ) -> dict[Any, Mapping[str, Any]]:
-    """Return the encoding of every variable: by name, by the first pattern, or the dtype of all."""
-    form = "{name: {'dtype': ...}}, or {'dtype': ...} for all"
-    error = TypeError(f"encoding= must have the form {form}, not {encoding!r}")
+    """Return the encoding of every variable: by name, or the dtype of all of its kind."""
+    error = TypeError(
+        "encoding= must have the form {name: {'dtype': ...}}, or {'dtype': ...} for all, not "
+        f"{encoding!r}"
+    )
     if not isinstance(encoding, Mapping):
         raise error
-    items = list(encoding.items())
-    if not isinstance(encoding.get("dtype", {}), Mapping):
-        items.remove(("dtype", encoding["dtype"]))
-        items.append(("*", {"dtype": encoding["dtype"]}))
-    data = {name: variable for name, variable in variables.items() if name not in coordinates}
-    by_name: dict[Any, Mapping[str, Any]] = {}
-    by_pattern: dict[Any, Mapping[str, Any]] = {}
-    for name, given in items:
+    resolved: dict[Any, Mapping[str, Any]] = {}
+    by_name = dict(encoding)
+    if not isinstance(by_name.get("dtype", {}), Mapping):
+        requested = {"dtype": by_name.pop("dtype")}
+        data = {name: item for name, item in variables.items() if name not in coordinates}
+        resolved = dict.fromkeys(_find_same_kind(data, requested["dtype"]), requested)
+    for name, given in by_name.items():
         if not isinstance(given, Mapping):
             raise error
-        if name not in variables and not _WILDCARDS & set(str(name)):
+        if name not in variables:
             raise ValueError(
                 f"encoding= names {name!r}{did_you_mean(name, variables)}, which is not one of "
                 f"the variables {shorten(', '.join(map(repr, variables)))}"
             )
-        requested = _select_keys(name, given, variables.get(name))
-        if name in variables:
-            by_name[name] = requested
-        else:
-            for variable in _match_pattern(name, requested, data):
-                by_pattern.setdefault(variable, requested)
-    return by_pattern | by_name
+        resolved[name] = _select_keys(name, given, variables[name])
+    return resolved
 
 
-def _select_keys(
-    name: Any, requested: Mapping[str, Any], variable: Variable | None
-) -> Mapping[str, Any]:
+def _select_keys(name: Any, requested: Mapping[str, Any], variable: Variable) -> Mapping[str, Any]:
     """Return an encoding without the keys that only describe the file it was read from."""
-    own = {} if variable is None else variable.encoding
+    own = variable.encoding
     is_read = not _READER_KEYS.isdisjoint(requested)
     known = KEYS | {"tensorfmt"}
     if unknown := {key for key in requested if key not in known and not is_read and key not in own}:
@@ -72,22 +64,17 @@ def _select_keys(
     return {key: value for key, value in requested.items() if key in known}
 
 
-def _match_pattern(
-    pattern: str, requested: Mapping[str, Any], data: Mapping[Any, Variable]
-) -> list[Any]:
-    """Return the variables that a pattern applies to. Raise ValueError if it matches none."""
-    category = _get_dtype_category(requested.get("dtype"))
-    named = match_names(pattern, data)
-    if len(data) > 1 and category is not None:  # a dtype applies to variables of its kind
-        named = [name for name in named if _get_dtype_category(data[name].dtype) == category]
-    if not named:
+def _find_same_kind(data: Mapping[Any, Variable], dtype: Any) -> list[Any]:
+    """Return the variables of the kind of a dtype, or the only one. Raise if there is none."""
+    category = _get_dtype_category(dtype)
+    same = [n for n in data if category in (None, _get_dtype_category(data[n].dtype))]
+    if not same and len(data) != 1:
         actual = ", ".join(f"{name!r} ({variable.dtype})" for name, variable in data.items())
-        kind = f"{category} variable" if match_names(pattern, data) else "variable"
         raise ValueError(
-            f"encoding={ {pattern: dict(requested)} } matches no {kind}; the variables are "
+            f"encoding={ {'dtype': dtype} } matches no {category} variable; the variables are "
             f"{shorten(actual) or 'none'}"
         )
-    return named
+    return same or list(data)
 
 
 def _get_dtype_category(dtype: Any) -> str | None:
@@ -204,15 +191,6 @@ def _is_in_range(values: Array, dtype: np.dtype[Any]) -> Any:
             np.isfinite(values)
             & (values < limit)
             & (values >= (-limit if dtype.kind == "i" else 0))
-        )
-
-
-def check_dense(name: str, values: Any) -> None:
-    """Raise TypeError for a sparse array, such as `sparse.COO`, which numpy does not convert."""
-    if not isinstance(values, np.ndarray) and hasattr(values, "todense"):
-        raise TypeError(
-            f"{name!r} has values in a sparse {type(values).__name__}, expected a dense array; "
-            "call .todense() first, or apply it to chunks with map_blocks"
         )
 
 
