@@ -145,7 +145,7 @@ def test_sizes_are_those_in_the_file() -> None:
 def test_info_of_a_model_fits_80_columns() -> None:
     keys = [f"model.layers.{layer}.post_attention_layernorm.weight" for layer in (0, 31)]
     weights = {key: ([f"{key}_dim_0", f"{key}_dim_1"], np.ones((8, 8), "f4")) for key in keys}
-    bfloat16 = {"*": {"dtype": "bfloat16"}}
+    bfloat16 = {"dtype": "bfloat16"}
     to_file(xr.Dataset(weights), "m.safetensors.index.json", encoding=bfloat16)
     output = run_ok("info", "m.safetensors.index.json")
     assert f"  {keys[1]}\n    float32 (bfloat16)  128 B  (8, 8)\n" in output

@@ -111,7 +111,10 @@ def make_labels(*dims: str) -> dict[str, object]:
 
 TENSORS = {"tensor": {"name": "v", "dims": ["p", "q"], "attrs": {}}}
 NOTES = {
-    "'p' is a scalar and a dimension": {"tensors": TENSORS, "coordinates": {"p": make_labels()}},
+    "or is a scalar and a dimension": {
+        "tensors": TENSORS,
+        "coordinates": {"p": make_labels()},
+    },
     "unexpected keyword argument 'tdnsors'": {"tdnsors": TENSORS},
     "unexpected keyword argument 'eims'": {"tensors": {"tensor": {"eims": ["p", "q"]}}},
     "unexpected keyword argument 'attr3'": {

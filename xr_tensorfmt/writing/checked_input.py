@@ -243,7 +243,7 @@ class CheckedInput:
         element, kind = elements.get(dtype), variable.dtype.kind
         if element is not None and (kind != "c" or element.dtype.kind == "c"):
             return Conversion(name, element, exact)
-        hint = f"choose one with encoding={{{name!r}: {{'dtype': ...}}}} or --dtype {name}=..."
+        hint = f"choose a dtype with encoding={{{name!r}: {{'dtype': ...}}}} or --dtype {name}=..."
         if not is_numeric(variable.dtype):
             hint = f"convert it with ds[{name!r}].astype(...)"
         elif kind == "c" and all(item.dtype.kind != "c" for item in elements.values()):

@@ -457,7 +457,7 @@ def test_encoding_selects_dtypes_of_a_calculation(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match="choose a dtype with encoding="):
         to_calculation(single, tmp_path / "refused")
-    encoding = {"Coulomb*": {"dtype": "complex128"}, "Energies": {"dtype": "float64"}}
+    encoding = {"CoulombVertex": {"dtype": "complex128"}, "Energies": {"dtype": "float64"}}
     to_calculation(single, tmp_path / "a", encoding=encoding)
     actual = open_calculation(tmp_path / "a")
     assert (actual.CoulombVertex.dtype, actual["Energies"].dtype) == (complex, float)

@@ -575,12 +575,3 @@ def test_one_error_names_everything_that_is_lost(tmp_path) -> None:
         to_file(ds, tmp_path / "x.bin")
     with pytest.raises(ValueError, match=r"'v', .*pass drop=\['name', 'attrs'\]"):
         to_file(ds, tmp_path / "x.bin", drop=["dims", "coords"])
-
-
-@pytest.mark.parametrize("attrs", [{"unit": 0.5}, {"add_offset": 1}])
-def test_lost_scale_of_values_causes_a_warning(tmp_path, attrs: dict[str, float]) -> None:
-    ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3), attrs)})
-    with pytest.warns(TensorFormatWarning, match=r"without (unit=0\.5|add_offset=1), which scales"):
-        to_file(ds, tmp_path / "x.bin", drop=["attrs"])
-    neutral = ds.tensor.assign_attrs(unit=1.0, add_offset=0, units="m")
-    to_file(neutral, tmp_path / "x.bin", drop=["attrs"])
