@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +21,7 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
-from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, TensorEntry, complete_types
+from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, TensorEntry
 from xr_tensorfmt.formats.cc4s.layouts import Blocks, Text, find_blocks
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, read_yaml, simplify
 
@@ -353,31 +352,9 @@ def _build_labels(file: Cc4sFile, tensors: Sequence[Tensor], taken: set[str]) ->
 
 
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
-    """Check the energies of tensors, and compare tensors with others of the calculation."""
+    """Compare lists of energies with the elements."""
     for tensor in container.tensors:
-        entry, _ = container.parsed.find(tensor)
-        yield from _check_energies(entry, tensor)
-        for name in header.COMPARED:
-            if name != entry.cc4s_object:
-                yield from _compare_with(reader.source, entry, name)
-
-
-def _compare_with(source: Source, entry: TensorEntry, name: str) -> Iterator[Finding]:
-    """Compare unit and lengths with another object in the same directory."""
-    fields, own = entry.fields, entry.cc4s_object
-    stem = header.get_stem(os.path.basename(fields.path)).removesuffix(own) + name
-    try:
-        sibling = open_sibling(source, f"{stem}{YAML}", "it belongs to the calculation")
-        other = TensorEntry.unpack(read_yaml(HeaderReader(*sibling)), stem, name)
-    except (OSError, ValueError):
-        return
-    items = {own: entry, name: other}
-    if conflict := header.find_unit_conflict({key: item.unit for key, item in items.items()}):
-        yield Finding(fields.path, fields.get_path("unit"), conflict)
-    dims = {key: complete_types(key, item.lengths, item.types) for key, item in items.items()}
-    if conflict := header.find_length_conflict(dims):
-        hint = "the files belong to different calculations"
-        yield Finding(fields.path, fields.get_path("dimensions"), conflict, hint=hint)
+        yield from _check_energies(container.parsed.find(tensor)[0], tensor)
 
 
 def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
