@@ -231,14 +231,12 @@ def plan_batches(
 
 
 def check_timeout(timeout: object) -> float | None:
-    """Return a timeout in seconds, or None for no limit; raise if `timeout` is invalid."""
+    """Return a timeout in seconds, or None for no limit; raise ValueError if it is neither."""
     if timeout is None:
         return None
-    if isinstance(timeout, bool) or not isinstance(timeout, Real):
-        raise TypeError(f"timeout={timeout!r} must be a number of seconds, or None for no limit")
-    if not 0 < float(timeout) < inf:
-        raise ValueError(f"timeout={timeout!r} must be positive; pass None for no limit")
-    return float(timeout)
+    if isinstance(timeout, Real) and not isinstance(timeout, bool) and 0 < float(timeout) < inf:
+        return float(timeout)
+    raise ValueError(f"timeout={timeout!r} must be a positive number of seconds, or None")
 
 
 _MAX_NAME_BYTES = 255
