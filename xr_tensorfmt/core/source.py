@@ -234,7 +234,7 @@ def check_timeout(timeout: object) -> float | None:
     """Return a timeout in seconds, or None for no limit; raise ValueError if it is neither."""
     if timeout is None:
         return None
-    if isinstance(timeout, Real) and not isinstance(timeout, bool) and 0 < float(timeout) < inf:
+    if not isinstance(timeout, bool) and isinstance(timeout, Real) and 0 < float(timeout) < inf:
         return float(timeout)
     raise ValueError(f"timeout={timeout!r} must be a positive number of seconds, or None")
 
