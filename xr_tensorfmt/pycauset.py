@@ -185,7 +185,7 @@ def _count_packed(variable: Variable, summed_axes: Sequence[int]) -> Any:
     repeats = any(isinstance(picks[axis][1], np.ndarray) for axis in summed)
     if len(kept) > 1 or repeats or not isinstance(columns, range) or columns.step != 1:
         return None
-    count = count_columns if kept == [1] else count_rows
+    count = _count_columns if kept == [1] else _count_rows
     values = count(lazy.array.source, bits, rows, columns)
     return values[picks[kept[0]][1]] if kept else values.sum()
 
@@ -206,7 +206,7 @@ def _iterate_rows(
             yield number, lead, bit, packed[start : start + ceil_div(bit + width - lead, 8)]
 
 
-def count_rows(source: Source, bits: Packed, rows: Integers, columns: range) -> Integers:
+def _count_rows(source: Source, bits: Packed, rows: Integers, columns: range) -> Integers:
     """Count the bits of rows."""
     counts = np.zeros(rows.size, dtype=np.int64)
     for number, lead, bit, stored in _iterate_rows(source, bits, rows, columns):
@@ -217,7 +217,7 @@ def count_rows(source: Source, bits: Packed, rows: Integers, columns: range) -> 
     return counts
 
 
-def count_columns(source: Source, bits: Packed, rows: Integers, columns: range) -> Integers:
+def _count_columns(source: Source, bits: Packed, rows: Integers, columns: range) -> Integers:
     """Count the bits of columns in some rows."""
     counts, part = np.zeros(len(columns), np.int64), np.zeros(len(columns), np.uint8)
     for number, lead, bit, stored in _iterate_rows(source, bits, rows, columns):

@@ -17,7 +17,7 @@ from xr_tensorfmt import pycauset
 from xr_tensorfmt.core.elements import Boolean
 from xr_tensorfmt.datasets.lazy_array import find_undecoded_tensor
 from xr_tensorfmt.formats.pycauset.packed import Packed
-from xr_tensorfmt.pycauset import count_columns, count_rows, popcount
+from xr_tensorfmt.pycauset import _count_columns, _count_rows, popcount
 from xr_tensorfmt.sources.local import LocalFile
 
 RNG = np.random.default_rng(1)
@@ -193,7 +193,7 @@ def test_only_bool_can_be_counted() -> None:
 def test_row_counts_of_some_columns_read_only_their_words() -> None:
     content, layout, values = make_dense_bits(50, 6400)
     source = RecordingSource(content)
-    counts = count_rows(source, layout, np.array([20]), range(640, 1280))  # type: ignore[arg-type]
+    counts = _count_rows(source, layout, np.array([20]), range(640, 1280))  # type: ignore[arg-type]
     assert counts.tolist() == [values[20, 640:1280].sum()]
     assert source.requests == [(16 + 20 * 800 + 80, 80)]
 
@@ -213,7 +213,7 @@ def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
         for first, stop in ((0, order), (3, order - 70), (order // 2, order), (64, order - 1)):
             for begin, end in ((0, order), (1, 65), (63, 127), (order - 66, order)):
                 part, rows = values[begin:end, first:stop], np.arange(begin, end)
-                for axis, count in enumerate((count_columns, count_rows)):
+                for axis, count in enumerate((_count_columns, _count_rows)):
                     counts = count(source, layout, rows, range(first, stop))
                     np.testing.assert_array_equal(counts, part.sum(axis))
 
@@ -229,7 +229,7 @@ def test_column_counts_of_more_rows_than_byte_can_count(
     values[::3, ::2] = False
     layout = Packed(rows, width, Boolean(), 64, 0)
     source = RecordingSource(pf.pack_bits(values, 64, dirty=True))
-    counts = count_columns(source, layout, np.arange(rows), range(width))
+    counts = _count_columns(source, layout, np.arange(rows), range(width))
     np.testing.assert_array_equal(counts, values.sum(0))
 
 
