@@ -100,16 +100,10 @@ def count_between(causal: DataArray) -> DataArray:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> from xr_tensorfmt import pycauset
-    >>> chain = np.triu(np.ones((4, 4), bool), 1)
-    >>> causal = xr.DataArray(chain, dims=("row", "col"))
-    >>> pycauset.count_between(causal).values
-    array([[0, 0, 1, 2],
-           [0, 0, 0, 1],
-           [0, 0, 0, 0],
-           [0, 0, 0, 0]], dtype=int32)
+    >>> from xr_tensorfmt import pycauset, tutorial
+    >>> causal = tutorial.open_dataset("causal_set").precedes
+    >>> int(pycauset.count_between(causal)[0, 63])
+    53
     """
     values = _CausalMatrix.from_array(causal).map_blocks(_count_between, np.int32)
     return DataArray(values, causal.coords, causal.dims, "count_between")
@@ -197,12 +191,10 @@ def _iterate_rows(
     width = len(columns)
     step = max(1, 8 * _CACHED_BYTES // max(1, width))
     for first in range(0, rows.size if width else 0, step):
-        pieces = bits.find_pieces(rows[first : first + step], columns.start, columns.stop)
-        if not len(pieces):
-            continue
-        packed = source.read(pieces.extents)
-        ranges = pieces.packed_starts.tolist(), pieces.bit.tolist(), pieces.lead.tolist()
-        for number, (start, bit, lead) in enumerate(zip(*ranges, strict=True), first):
+        batch = rows[first : first + step]
+        extents, pieces = bits.find_pieces(batch, columns.start, columns.stop)
+        packed = source.read(extents) if pieces else np.empty(0, np.uint8)
+        for number, (start, bit, lead) in enumerate(pieces, first):
             yield number, lead, bit, packed[start : start + ceil_div(bit + width - lead, 8)]
 
 

@@ -29,28 +29,9 @@ _SPARSE_BYTES = 512
 _MANY_COLUMNS = 32
 
 
-@dataclass(frozen=True, eq=False)
-class Pieces:
-    """Byte ranges of rows, sorted and disjoint."""
-
-    starts: Integers
-    stops: Integers
-    bit: Integers  # number of the bit at which the first element begins
-    lead: Integers  # number of selected columns before the first stored one
-
-    def __len__(self) -> int:
-        return self.starts.size
-
-    @property
-    def extents(self) -> Extents:
-        """The ranges, with touching ranges joined."""
-        return Extents.from_bounds(self.starts, self.stops)
-
-    @property
-    def packed_starts(self) -> Integers:
-        """Position of every row in the concatenated ranges."""
-        lengths = self.stops - self.starts
-        return np.asarray(np.cumsum(lengths) - lengths)
+Piece = tuple[int, int, int]
+"""The bytes of a row among others: their position, the number of the first bit, and the number of
+selected columns before the first stored one."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +106,8 @@ class Packed(Layout):
         remaining = _count_units(np.maximum(self._longest - rows, 0), self._per_unit)
         return np.asarray(self.offset + self.nbytes - self.unit * remaining)
 
-    def find_pieces(self, rows: Integers, first: int, stop: int) -> Pieces:
-        """Return the bytes of the columns ``[first, stop)``, omitting rows that store none."""
+    def find_pieces(self, rows: Integers, first: int, stop: int) -> tuple[Extents, list[Piece]]:
+        """Return the bytes of the columns ``[first, stop)``. The last rows may store none."""
         firsts = self._find_first_columns(rows)
         stored = int(np.searchsorted(firsts, stop))
         rows, firsts = rows[:stored], firsts[:stored]
@@ -135,10 +116,12 @@ class Packed(Layout):
         if stop == self.columns:
             stops = self.compute_starts(rows + 1)
         skipped = np.maximum(first - firsts, 0) * self._bits
-        lead = np.maximum(firsts - first, 0)
-        return Pieces(starts + skipped // 8, stops, bit=skipped % 8, lead=lead)
+        starts, bits, leads = starts + skipped // 8, skipped % 8, np.maximum(firsts - first, 0)
+        positions = np.cumsum(stops - starts) - (stops - starts)
+        pieces = zip(positions.tolist(), bits.tolist(), leads.tolist(), strict=True)
+        return Extents.from_bounds(starts, stops), list(pieces)
 
-    def _find_selected(self, selection: Selection) -> Pieces:
+    def _find_selected(self, selection: Selection) -> tuple[Extents, list[Piece]]:
         """Return the bytes of the columns from the first to the last one, row by row."""
         rows, columns = selection.index_arrays
         return self.find_pieces(rows, int(columns[0]), int(columns[-1]) + 1)
@@ -172,7 +155,7 @@ class Packed(Layout):
         if self._is_sparse(selection):
             _, offsets, _ = self._locate_elements(selection)
             return Extents.from_bounds(offsets, offsets + self.element.stored.itemsize)
-        return self._find_selected(selection).extents
+        return self._find_selected(selection)[0]
 
     def batch_size(self, source: Source, selection: Selection) -> int:
         """Limit the memory of indices, and of the columns from the first to the last one."""
@@ -193,18 +176,17 @@ class Packed(Layout):
         if self.is_triangle:
             # Memory pages of zeros that are not written to take no time.
             values = np.zeros((rows.size, width), dtype=self.dtype)
-            self._fill(values, packed, self._find_selected(selection))
+            self._fill(values, packed, self._find_selected(selection)[1])
         else:
             values = _unpack(packed.reshape(rows.size, -1), first % 8, width)
         if columns.size < width:
             values = values.take(columns - first, axis=1)
         return values.reshape(shape)
 
-    def _fill(self, values: Array, packed: Bytes, pieces: Pieces) -> None:
+    def _fill(self, values: Array, packed: Bytes, pieces: list[Piece]) -> None:
         """Set the stored elements of rows. The others are 0."""
         width, stored = values.shape[1], self.element.stored
-        columns = pieces.packed_starts.tolist(), pieces.bit.tolist(), pieces.lead.tolist()
-        for row, start, bit, lead in zip(values, *columns, strict=False):  # others store none
+        for row, (start, bit, lead) in zip(values, pieces, strict=False):
             if self.has_bits:
                 stop = start + ceil_div(bit + width - lead, 8)
                 unpacked = np.unpackbits(packed[start:stop], bitorder="little")
@@ -244,23 +226,21 @@ class Packed(Layout):
             part = values[index]
             if self.is_triangle:
                 self._check_below(part, *batch.index_arrays)
-            pieces = self._find_selected(batch)
+            extents, pieces = self._find_selected(batch)
             if not isinstance(batch.indices[1], range):  # numbers in some columns of a triangle
                 stored, offsets, _ = self._locate_elements(batch)
                 raw = view_as_bytes(self.element.encode(part.ravel()[stored]))
                 yield Extents.uniform(offsets, self.element.stored.itemsize), raw
-            elif len(pieces):
-                yield pieces.extents, self._pack(part[: len(pieces)], pieces)
+            elif pieces:
+                yield extents, self._pack(part, pieces, np.zeros(extents.nbytes, np.uint8))
 
-    def _pack(self, values: Array, pieces: Pieces) -> Bytes:
+    def _pack(self, values: Array, pieces: list[Piece], filled: Bytes) -> Bytes:
         """Encode rows one after the other, padded with zeros."""
-        filled = np.zeros(int((pieces.stops - pieces.starts).sum()), dtype=np.uint8)
         if not self.is_triangle:
             packed = np.packbits(values, axis=1, bitorder="little")
             filled.reshape(len(values), -1)[:, : packed.shape[1]] = packed
             return filled
-        columns = pieces.packed_starts.tolist(), pieces.lead.tolist()
-        for row, position, lead in zip(values, *columns, strict=True):
+        for row, (position, _, lead) in zip(values, pieces, strict=False):
             if self.has_bits:
                 stored = np.packbits(row[lead:], bitorder="little")
             else:

@@ -9,13 +9,13 @@ wrote a zip.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product
 from math import prod
 from struct import Struct
 from typing import Any
-from zipfile import ZIP_STORED, ZipInfo
+from zipfile import ZIP_STORED
 
 import numpy as np
 
@@ -394,21 +394,16 @@ def _read_numbers(reader: HeaderReader, version: int) -> Matrix:
 def _read_zip(reader: HeaderReader) -> Matrix:
     """Read the metadata of a zip archive."""
     listed, end = read_directory(reader, _MAX_DIRECTORY_BYTES)
-    (info, start), (data, data_start) = _find_entries(reader, listed)
-    metadata = read_json(reader, start, info.file_size, _MAX_JSON_BYTES, _METADATA)
-    matrix = _build_matrix(metadata, "zip", metadata, data_start, data_start + data.file_size)
-    return replace(matrix, min_stop=end.stop, members=listed)
-
-
-def _find_entries(reader: HeaderReader, listed: Sequence[ZipInfo]) -> Iterator[tuple[ZipInfo, int]]:
-    """Yield the metadata and data members, and the offsets of their content."""
-    members = {member.filename: member for member in listed}
+    members, starts = {member.filename: member for member in listed}, {}
     hint = "this zip is not a PyCauset matrix; of a '.causet' file, unzip 'matrix.bin' and open it"
     for name in (_METADATA, _DATA):
         field, expected = f"the entry {name!r}", "an entry stored without compression"
         actual = f"missing among {', '.join(map(repr, members))}"
         reader.check(name in members, field, actual, expected, hint, 0)
-        start, _ = open_member(reader, members[name], field)
+        starts[name], _ = open_member(reader, members[name], field)
         is_stored, offset = members[name].compress_type == ZIP_STORED, members[name].header_offset
         reader.check(is_stored, field, "compressed", expected, hint, offset)
-        yield members[name], start
+    size, start = members[_METADATA].file_size, starts[_DATA]
+    metadata = read_json(reader, starts[_METADATA], size, _MAX_JSON_BYTES, _METADATA)
+    matrix = _build_matrix(metadata, "zip", metadata, start, start + members[_DATA].file_size)
+    return replace(matrix, min_stop=end.stop, members=listed)
