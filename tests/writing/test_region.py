@@ -740,3 +740,10 @@ def test_headers_of_sibling_files_are_compared_before_each_task_writes(
     with pytest.raises(SourceChangedError, match="replaced"):
         task.compute()
     assert (tmp_path / changed).read_bytes() == content.replace(b'"w"', b'"x"')
+
+
+def test_triangle_without_stored_elements_has_a_region(tmp_path: Path) -> None:
+    file, array = tmp_path / "a.pycauset", xr.DataArray(np.zeros((1, 1)), dims=("row", "col"))
+    to_file(array.rename("tensor"), file, matrix_type="TRIANGULAR_FLOAT")
+    to_file(array.rename("tensor"), file, region={"row": [0]})
+    assert not load(file).tensor.any()

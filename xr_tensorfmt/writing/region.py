@@ -75,7 +75,8 @@ def _measure_heads(source: Source, container: Container) -> dict[str, int]:
         with suppress(TypeError):  # tensors that can only be read, such as labels
             layout, _ = file_order(tensor.layout)
             everything = Selection.everything(layout.shape)
-            start = layout.locate(everything).bounds[0] if everything.size else start
+            extents = layout.locate(everything) if everything.size else ()
+            start = extents.bounds[0] if extents else start  # a triangle may store no element
         heads[owner.name] = min(start, heads.get(owner.name, start))
     return heads
 
