@@ -8,6 +8,7 @@ import typing
 
 from xr_tensorfmt.backend import TensorFormatBackend, explain  # also registers `ds.tensorfmt`
 from xr_tensorfmt.errors import (
+    Finding,
     SourceChangedError,
     StoreTimeoutError,
     StoreUnavailableError,
@@ -47,7 +48,6 @@ __version__ = "0.1.0"
 
 # Imported at first use, because xarray imports this package when it lists its engines.
 _LAZY = {
-    "Finding": "errors",
     "Explanation": "datasets.explanation",
     "to_file": "saving",
     "validate": "opening",

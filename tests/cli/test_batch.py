@@ -238,10 +238,14 @@ def test_shell_completes_commands_options_formats_and_files() -> None:
         assert complete(command, "a") == ["file,a"]
 
 
+def test_page_shows_how_shells_complete() -> None:
+    page = (DOCS / "cli.md").read_text(encoding="utf-8")
+    for shell in ("bash", "zsh"):
+        assert f"_XR_TENSORFMT_COMPLETE={shell}_source xr-tensorfmt" in page
+
+
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_script_for_shell_is_printed(shell: str) -> None:
-    page = (DOCS / "cli.md").read_text(encoding="utf-8")
-    assert f"_XR_TENSORFMT_COMPLETE={shell}_source xr-tensorfmt" in page
     environment = {"_XR_TENSORFMT_COMPLETE": f"{shell}_source"}
     script = CliRunner().invoke(main, prog_name="xr-tensorfmt", env=environment).stdout
     assert f"_XR_TENSORFMT_COMPLETE={shell}_complete" in script
