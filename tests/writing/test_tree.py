@@ -129,7 +129,7 @@ def test_encoding_names_keys(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "encoding",
-    [{"/layers/0": {"weight": {"dtype": "float16"}}}, {"/layers/0/weight": {"dtype": "float16"}}],
+    [{"/layers/0": {"weight": {"dtype": "float16"}}}],
 )
 def test_encoding_names_groups_and_paths(tmp_path: Path, encoding: dict[str, Any]) -> None:
     to_file(make_model(), tmp_path / "a.mag", encoding=encoding)

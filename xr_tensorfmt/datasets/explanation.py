@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import prod
@@ -16,7 +15,6 @@ from dask.callbacks import Callback
 from xarray import DataArray, Dataset, DataTree, Variable
 
 from xr_tensorfmt.core.extents import Extents, format_size
-from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.source import Plan, Source
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, plan_recorder
 
@@ -25,12 +23,19 @@ _MAX_LINES = 20
 
 @dataclass(frozen=True, eq=False)
 class ChunkRead:
-    """The read of a chunk: an index and the `shape` of values, and the plan of the read."""
+    """The read of a chunk: an index and the `shape` of values, and what the read fetches.
+
+    Requests are memory maps for a local file.
+    """
 
     variable: str
     chunk: tuple[int, ...]
     shape: tuple[int, ...]
     plan: Plan = field(repr=False)
+    range_count: int
+    request_count: int
+    needed_bytes: int
+    fetched_bytes: int
 
     @property
     def ranges(self) -> list[tuple[str, int, int]]:
@@ -46,33 +51,6 @@ class ChunkRead:
             for fetch in self.plan.iterate_fetches()
         )
 
-    @property
-    def request_count(self) -> int:
-        """Number of requests, or of memory maps of a local file."""
-        return self._counts["requests"]
-
-    @property
-    def fetched_bytes(self) -> int:
-        """Bytes that the requests transfer."""
-        return self._counts["fetched"]
-
-    @property
-    def needed_bytes(self) -> int:
-        """Bytes of the values in the file."""
-        return self._counts["needed"]
-
-    @cached_property
-    def _counts(self) -> Counter[str]:
-        """Sums over all fetches, which are not kept."""
-        counts: Counter[str] = Counter()
-        for fetch in self.plan.iterate_fetches():
-            requests, fetched = fetch.source.explain_read(fetch.extents)
-            needed = fetch.count_needed_bytes()
-            counts.update(
-                ranges=len(fetch.extents), requests=len(requests), needed=needed, fetched=fetched
-            )
-        return counts
-
     def describe(self) -> dict[str, str]:
         """Return the cells of a table."""
         bounds: dict[str, list[int]] = {}
@@ -84,12 +62,22 @@ class ChunkRead:
             "variable": self.variable,
             "chunk": ", ".join(map(str, self.chunk)) or "-",
             "values": f"{prod(self.shape):,}",
-            "ranges": f"{self._counts['ranges']:,}",
+            "ranges": f"{self.range_count:,}",
             "requests": f"{self.request_count:,}",
             "needed": format_size(self.needed_bytes),
             "fetched": format_size(self.fetched_bytes),
             "bytes": "; ".join(spans) or "-",
         }
+
+
+def _build_read(name: str, chunk: tuple[int, ...], shape: tuple[int, ...], plan: Plan) -> ChunkRead:
+    """Count the byte ranges and requests of a plan, without keeping them."""
+    counts = [0, 0, 0, 0]
+    for fetch in plan.iterate_fetches():
+        requests, nbytes = fetch.source.explain_read(fetch.extents)
+        added = (len(fetch.extents), len(requests), fetch.count_needed_bytes(), nbytes)
+        counts = [total + count for total, count in zip(counts, added, strict=True)]
+    return ChunkRead(name, chunk, shape, plan, *counts)
 
 
 def _list_ranges(extents: Iterable[tuple[str, Extents]]) -> list[tuple[str, int, int]]:
@@ -176,7 +164,7 @@ def _find_chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]
         return
     lazy = find_lazy_tensor(variable)
     if lazy is not None:
-        yield ChunkRead(str(name), (), variable.shape, lazy.array.plan(lazy.key))
+        yield _build_read(str(name), (), variable.shape, lazy.array.plan(lazy.key))
 
 
 def _drop(_: Any) -> Any:
@@ -213,7 +201,7 @@ def _record_reads(name: str, array: Any) -> list[ChunkRead]:
         chunk = key[1:] if isinstance(key, tuple) else ()
 
     def record(_: Source, plan: Plan, shape: tuple[int, ...]) -> None:
-        reads.append(ChunkRead(name, chunk, shape, plan))
+        reads.append(_build_read(name, chunk, shape, plan))
 
     dropped = array.map_blocks(_drop, meta=np.empty(0))  # the zeros of all chunks are not kept
     optimized = dask.optimize(dropped)[0]  # type: ignore[attr-defined,no-untyped-call]

@@ -15,7 +15,7 @@ from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from xarray import Coordinates, Dataset, DataTree, Variable
@@ -228,8 +228,7 @@ def _build_node(
 _NO_VALUES = InMemory(np.zeros(()))
 
 
-@dataclass(frozen=True, eq=False)
-class TreeMember:
+class _Member(NamedTuple):
     """A variable of a tree: path and dims in the tree, key and variable in the file."""
 
     path: str
@@ -254,7 +253,7 @@ def flatten_tree(
                 "for the root; move them to the root or to variables, or pass drop=['attrs'] or "
                 "--drop attrs to leave them out"
             )
-    members = list(collect_members(tree, separator))
+    members = list(_collect_members(tree, separator))
     _check(path, tree, members, separator)
     data = {member.key: member.variable for member in members if not member.is_coordinate}
     coordinates = {member.key: member.variable for member in members if member.is_coordinate}
@@ -262,24 +261,21 @@ def flatten_tree(
 
 
 def flatten_encoding(tree: DataTree, separator: str, encoding: Any) -> Any:
-    """Replace groups and paths, as in ``{"/layers/0": {"w": ...}}``, by keys of the file."""
+    """Replace groups, as in ``{"/layers/0": {"w": ...}}``, by keys of the file."""
     if not isinstance(encoding, Mapping):
         return encoding  # `resolve_encoding` raises the error
-    keys: dict[Any, str] = {}
-    groups: set[Any] = set()
-    for member in collect_members(tree, separator):
-        groups.add(member.path)
-        keys |= {member.key: member.key, f"{member.path.rstrip('/')}/{member.name}": member.key}
+    keys = {(m.path, m.name): m.key for m in _collect_members(tree, separator)}
     flat: dict[Any, Any] = {}
-    for group, requested in encoding.items():
-        named = {group: requested}  # a variable or a pattern
-        if group in groups and isinstance(requested, Mapping):
-            named = {f"{group.rstrip('/')}/{name}": item for name, item in requested.items()}
-        flat |= {keys.get(name, name): item for name, item in named.items()}
+    for name, requested in encoding.items():
+        if isinstance(requested, Mapping) and name in {group for group, _ in keys}:
+            path = name.rstrip("/")
+            flat |= {keys.get((name, k), f"{path}/{k}"): item for k, item in requested.items()}
+        else:
+            flat[name] = requested
     return flat
 
 
-def collect_members(tree: DataTree, separator: str) -> Iterator[TreeMember]:
+def _collect_members(tree: DataTree, separator: str) -> Iterator[_Member]:
     """Yield the variables of all groups. Parents precede children."""
     dims: dict[str, dict[Any, str]] = {}
     for relative, node in tree.subtree_with_keys:
@@ -298,7 +294,7 @@ def collect_members(tree: DataTree, separator: str) -> Iterator[TreeMember]:
             info = {"dims": tuple(dims[path].get(dim, dim) for dim in file_dims)}
             renamed.encoding["tensorfmt"] = {**variable.encoding.get("tensorfmt", {}), **info}
             key = f"{start}{_convert_name(str(name))}"
-            yield TreeMember(path, str(name), is_coordinate, variable.dims, key, renamed)
+            yield _Member(path, str(name), is_coordinate, variable.dims, key, renamed)
 
 
 def _convert_name(name: str) -> str:
@@ -316,7 +312,7 @@ def _convert_dim(dim: str, start: str, dataset: Dataset) -> str:
     return f"{start}{_convert_name(variable)}_dim_{axis}" if is_default else f"{start}{dim}"
 
 
-def _check(path: str, tree: DataTree, members: list[TreeMember], separator: str) -> None:
+def _check(path: str, tree: DataTree, members: list[_Member], separator: str) -> None:
     """Raise ValueError if the file would open as another tree."""
     tensors: dict[bool, list[Tensor]] = {False: [], True: []}
     for member in members:
