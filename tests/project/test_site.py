@@ -42,7 +42,7 @@ QUESTIONS = {
     "a feed for Vespa": ("formats/vespa.md", "to_jsonl"),
     "more data than memory": ("howto/hpc.md", "LocalCluster"),
     "progress bar": ("howto/hpc.md", "ProgressBar"),
-    "quantised weights": ("howto/models.md", "int8"),
+    "quantized weights": ("howto/models.md", "int8"),
     "Hugging Face": ("howto/models.md", "Hugging Face"),
     "S3 credentials": ("howto/object_storage.md", "credentials"),
     "a store that does not respond": ("howto/object_storage.md", "StoreTimeoutError"),
