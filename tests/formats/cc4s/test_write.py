@@ -140,7 +140,7 @@ attributes = st.dictionaries(
     max_size=3,
 )
 file_names = strings.filter(
-    lambda name: name not in ("", ".", "..") and not set(name) & set('/\\:\0"')
+    lambda name: name.isprintable() and name not in ("", ".", "..") and not set(name) & set('/\\:"')
 )
 dim_names = st.sampled_from(["State", "State_2", "State_3", "dim_0", "dim_1", "A", "x_1"])
 
