@@ -211,7 +211,7 @@ def test_long_header_needs_few_requests(store: Store) -> None:
     assert len(store.log.gets) == 2
     first, second = store.log.gets
     assert first == (0, HEAD_BYTES)
-    assert second[0] == HEAD_BYTES
+    assert 0 <= HEAD_BYTES - second[0] < 64  # a field that the first bytes cut is fetched whole
 
 
 def test_no_more_requests_are_in_flight_than_limit(http: HttpStore) -> None:

@@ -46,6 +46,8 @@ class HeaderReader:
         for start, kept in ((0, self._head), (self._start, self._last)):
             if not length or start <= offset < stop <= start + len(kept):
                 return kept[offset - start : stop - start]
+        if offset < self._start <= len(self._head) and stop <= self._start + len(self._last):
+            return self._head[offset : self._start] + self._last[: stop - self._start]
         ahead = self.source.read_ahead
         if self._start < offset <= self._start + len(self._last):
             # Double the size each time: a long header needs few requests.
