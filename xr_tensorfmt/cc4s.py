@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from xarray import Dataset, Variable
+from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.errors import warn
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
@@ -126,6 +126,7 @@ def to_calculation(
     >>> frozen = ds.isel(State=slice(1, None), State_2=slice(1, None))
     >>> cc4s.to_calculation(frozen, "frozen")
     """
+    ds = ds.set_coords([name for name, tensor in ds.data_vars.items() if _is_state(name, tensor)])
     _check(ds, str(directory))
     dtypes = resolve_encoding(ds.variables, ds.coords, encoding or {})
     directory = _get_local_path(directory)
@@ -149,6 +150,12 @@ def to_calculation(
         chosen = {components[name]: dtypes[name] for name in components if name in dtypes}
         path = directory / f"{file}{YAML}"
         tensors.rename(components).tensorfmt.to_file(path, "cc4s", encoding=chosen)
+
+
+def _is_state(name: Any, tensor: DataArray) -> bool:
+    """Return whether a variable is a coordinate of `open_calculation`, also after reset_coords."""
+    is_number = header.STATE_NUMBER.items() <= tensor.attrs.items()
+    return bool(is_number or name == header.OCCUPIED)
 
 
 def _get_local_path(directory: str | os.PathLike[str]) -> Path:

@@ -574,6 +574,7 @@ WAYS = {
     "chunks": lambda ds: ds.chunk(),
     "load": lambda ds: ds.load(),
     "a copy of the file": lambda ds: ds.copy(deep=True),
+    "reset_coords": lambda ds: ds.reset_coords(),
 }
 
 
@@ -596,7 +597,7 @@ def test_other_states_along_an_axis_are_refused(
     line = r"ds\.isel\(State=states, State_2=states\)"
     with pytest.raises(ValueError, match=rf"other states along 'State_2'.*{line}"):
         to_calculation(ds, "part")
-    if way != "netCDF":  # attributes of files
+    if way not in ("netCDF", "reset_coords"):  # attributes of files, and no coordinates
         with pytest.raises(ValueError, match=rf"other states along 'State_2'.*{line}"):
             ds.CoulombVertex.tensorfmt.to_file("CoulombVertex.yaml")
     assert not Path("part", "CoulombVertex.yaml").exists()
@@ -628,6 +629,14 @@ def test_labels_of_states_select_them_also_with_chunks(tmp_path: Path) -> None:
     assert ds.CoulombVertex[:, ds.occupied, ~ds.occupied.values].shape == (FIELDS, 3, 4)
     assert sorted(spin for spin, _ in ds.groupby("State_Spin")) == [0, 1]
     assert all(coordinate.chunks is None for coordinate in ds.coords.values())
+
+
+def test_coordinates_of_states_are_no_tensors(tmp_path: Path) -> None:
+    write_calculation(tmp_path / "all", is_complex=False)
+    ds = open_calculation(tmp_path / "all")
+    to_calculation(ds, tmp_path / "a")
+    to_calculation(ds.reset_coords(["state", "state_2", "occupied"]), tmp_path / "b")
+    xr.testing.assert_identical(open_calculation(tmp_path / "b"), open_calculation(tmp_path / "a"))
 
 
 def test_numbers_of_states_are_not_written(tmp_path: Path) -> None:
