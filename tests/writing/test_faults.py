@@ -29,7 +29,7 @@ from xr_tensorfmt import to_file
 
 MIB = 1 << 20
 OLD = b"old"
-UNCERTAIN = "the target is unchanged unless the upload was complete"
+UNCERTAIN = "the object is as before, unless its upload was complete"
 
 OPERATIONS: dict[str, tuple[str, str]] = {
     "put": ("PUT", ""),

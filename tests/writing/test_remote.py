@@ -185,7 +185,7 @@ def test_store_that_refuses_leaves_old_object(
     s3.refused = lambda environ: (
         environ["REQUEST_METHOD"] in requests and query in environ["QUERY_STRING"]
     )
-    with pytest.raises(PermissionError, match=f"the target is unchanged unless .*: '{url}'"):
+    with pytest.raises(PermissionError, match=f"the object is as before, unless .*: '{url}'"):
         to_file(make_dataset(6000).chunk(x=500), url, "mag", **get_options(s3))
     s3.refused = lambda environ: False
     assert f"{url}: not uploaded: PermissionError(" in caplog.text
@@ -205,7 +205,7 @@ def test_dead_line_in_middle_leaves_old_object(
         return await call(fs, method, *more, **options)
 
     monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", cut)
-    with pytest.raises(ConnectionResetError, match=f"reset by peer; .* unchanged .*'{url}'"):
+    with pytest.raises(ConnectionResetError, match=f"reset by peer; .* unless .*'{url}'"):
         to_file(make_dataset(6000).chunk(x=500), url, "mag", **get_options(s3))
     assert bucket.list_multipart_uploads("bucket") == []
     assert bucket.cat_file("bucket/x.mag") == b"old"
@@ -508,7 +508,7 @@ def test_refused_upload_leaves_no_file_on_disk(
         tasks.compute()
 
     s3.refused = lambda environ: environ["REQUEST_METHOD"] == "PUT"
-    with pytest.raises(PermissionError, match=r"target is unchanged .*'s3://bucket/x.mag'"):
+    with pytest.raises(PermissionError, match=r"object is as before, unless .*'s3://bucket/x.mag'"):
         write()
     assert list(tmp_path.iterdir()) == []
 

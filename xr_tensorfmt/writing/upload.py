@@ -39,7 +39,7 @@ CLEANUP_TIMEOUT = 5.0
 _COMPARED_BYTES = 1 << 20
 
 _UNCHANGED = f"; {UNCHANGED}"
-_UNCERTAIN = f"{_UNCHANGED} unless the upload was complete"
+_UNCERTAIN = "; the object is as before, unless its upload was complete"
 
 
 @dataclass(frozen=True, kw_only=True)
