@@ -108,7 +108,8 @@ def to_file(
             f"{name} is a directory, expected a file; append a name such as model.mag, or "
             "write a calculation with xr_tensorfmt.cc4s.to_calculation"
         )
-    file_format = registry.find_format(format) if format else registry.find_format_for_path(name)
+    find = registry.find_format_for_path
+    file_format = registry.find_format(format) if format else find(location.url)
     if not file_format.can_write:
         raise ValueError(f"{file_format.title} files can only be read; choose another format")
     format_options = _normalize_options(file_format, format_options)

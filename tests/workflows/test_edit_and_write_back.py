@@ -162,9 +162,7 @@ def test_formats_without_attributes_store_decoded_values(tmp_path: Path, name: s
         write(raw, tmp_path, name)
     if name != "npy":  # numpy has times
         times = xr.DataArray(np.zeros((1, 1), "M8[ns]"), dims=("x", "y"), name="tensor")
-        with pytest.raises(
-            ValueError, match=r"is datetime64\[ns\].*astype\('int64'\), or write an"
-        ):
+        with pytest.raises(ValueError, match=r"is datetime64\[ns\].*astype\(\.\.\.\), or write an"):
             write(times, tmp_path, name)
 
 

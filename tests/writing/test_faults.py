@@ -76,7 +76,8 @@ def bucket(s3: S3Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[s3fs.S3File
     monkeypatch.setattr(s3fs.S3FileSystem, "retries", 2)
     fs = s3fs.S3FileSystem(**s3.options)
     s3.put("first", b"")
-    fs.rm(fs.find("bucket"))
+    for path in fs.find("bucket"):
+        fs.rm_file(path)  # `rm` would expand patterns
     yield fs
     check_healthy(s3)
     with suppress(FileNotFoundError):  # a thread of a stalled upload may abort it meanwhile

@@ -75,7 +75,8 @@ def bucket(s3: S3Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[s3fs.S3File
     fs = s3fs.S3FileSystem(**s3.options)
     s3.put("first", b"")
     fs.invalidate_cache()
-    fs.rm(fs.find("bucket"))
+    for path in fs.find("bucket"):
+        fs.rm_file(path)  # `rm` would expand patterns
     yield fs
     s3.refused = lambda environ: False
     assert fs.list_multipart_uploads("bucket") == []
