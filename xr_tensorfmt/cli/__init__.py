@@ -32,7 +32,7 @@ class Commands(click.Group):
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path())
 def examples(directory: str) -> None:
-    """Copy small files of several formats, which the documentation uses, to a new directory."""
+    """Copy the example files of the documentation to a new directory."""
     with format_errors(directory):
         shutil.copytree(get_path("circle").parent, directory)
 
