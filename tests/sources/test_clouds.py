@@ -99,7 +99,7 @@ def test_wrong_credentials_are_permission_error_without_secrets(cloud: clouds.Cl
     wrong = {"storage_options": cloud.wrong}
     with pytest.raises(PermissionError, match=r"the server answered 403 .+") as reading:
         open_lazily(url, **wrong)
-    with pytest.raises(PermissionError, match=r"the server answered 403 .+unchanged") as writing:
+    with pytest.raises(PermissionError, match=r"the server answered 403 .+as before") as writing:
         to_file(make_dataset().isel(x=slice(0, 3)), cloud.url("refused.mag"), **wrong)
     for caught in (reading, writing):
         assert cloud.secret not in str(caught.value)
