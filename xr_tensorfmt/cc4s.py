@@ -22,7 +22,7 @@ from xr_tensorfmt.formats.cc4s.write import (
     name_dimensions,
 )
 from xr_tensorfmt.formats.recognition import list_files
-from xr_tensorfmt.sources import get_path, is_url, list_names
+from xr_tensorfmt.sources import get_path, is_url
 from xr_tensorfmt.writing.encoding import get_file_info, resolve_encoding
 
 __all__ = ["open_calculation", "to_calculation"]
@@ -131,7 +131,7 @@ def to_calculation(
     dtypes = resolve_encoding(ds.variables, ds.coords, encoding or {})
     directory = _get_local_path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    if list_names(directory):
+    if not all(path.name.startswith(".") for path in directory.iterdir()):
         raise FileExistsError(f"{directory}: the directory is not empty; pass a new directory")
     files: dict[str, dict[str, str]] = {}
     for name, tensor in ds.data_vars.items():
@@ -180,7 +180,7 @@ def _open_tensors(
     for path in map(Path, list_files(str(directory), None, None)):
         is_elements = path.name.casefold().endswith(ELEMENTS)
         # Files of other formats are ignored.
-        if path.is_dir() or not (is_elements or path.name.casefold().endswith(YAML)):
+        if not (is_elements or path.name.casefold().endswith(YAML)):
             continue
         cc4s_object = header.get_variable_name(header.get_stem(path.name))
         try:

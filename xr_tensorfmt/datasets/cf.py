@@ -159,7 +159,7 @@ def _warn_of_unused(
         for attribute in requested & (variable.attrs.keys() - prepared[name].attrs.keys())
     ]
     if unused:
-        more = f", and {len(unused) - 3} others" if len(unused) > 3 else ""
+        more = f", and {len(unused) - 3} more" if len(unused) > 3 else ""
         warn(
             f"{path}: the attributes {', '.join(unused[:3])}{more} have a type or value that CF "
             "does not define, and are not decoded; change them, or pass decode_cf=False"
@@ -176,7 +176,11 @@ def encode(
         if _needs_encoding(variable, dtypes)
     }
     prepared = {name: _prepare_encoding(variables[name], settings[name]) for name in settings}
-    encoded: Any = conventions.cf_encoder(prepared, {})[0] if prepared else {}
+    try:
+        encoded: Any = conventions.cf_encoder(prepared, {})[0] if prepared else {}
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        names = ", ".join(map(repr, prepared))
+        raise ValueError(f"the encoding of {names} is invalid: {error!r}; change it") from error
     finished = {
         name: _finish(name, variables[name], encoded[name], settings[name], cast)
         for name in encoded

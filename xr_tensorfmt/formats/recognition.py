@@ -269,7 +269,10 @@ def _describe_omitted(container: Container, dropped: Collection[str]) -> Iterato
     omitted = {name: error for name, error in container.omitted.items() if name not in dropped}
     for error in list(omitted.values())[:1]:
         others = list(omitted)[1:]
-        also = f", and so are {len(others)} others ({shorten(', '.join(others))})" if others else ""
+        also, count = "", len(others)
+        if others:
+            are, noun = ("are", "others") if count > 1 else ("is", "other")
+            also = f", and so {are} {count} {noun} ({shorten(', '.join(others))})"
         hint = f"{error.hint}; the tensor is omitted{also}"
         yield replace(error.to_finding("warning"), hint=hint)
 

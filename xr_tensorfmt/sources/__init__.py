@@ -175,15 +175,18 @@ def open_stream(source: Source) -> BufferedReader:
 
 
 def list_names(directory: Any, storage_options: Options = None, fs: Any = None) -> list[str]:
-    """Return the sorted names in a directory. Hidden names, such as ``._X`` of macOS, are not."""
+    """Return the sorted names of files in a directory, without hidden ones, as ``._X`` of macOS."""
     directory = get_path(directory)
     if fs is None and not is_remote(directory):
-        names = os.listdir(os.path.expanduser(directory))
+        with os.scandir(os.path.expanduser(directory)) as entries:
+            names = [entry.name for entry in entries if not entry.is_dir()]
     else:
         location, call = _find_store(directory, storage_options, fs)
         path = location.path.rstrip("/") or "/"
         location.fs.invalidate_cache(path)
-        names = [os.path.basename(name.rstrip("/")) for name in call("ls", path, detail=False)]
+        infos = call("ls", path, detail=True)
+        files = [info["name"] for info in infos if info["type"] != "directory"]
+        names = [os.path.basename(name.rstrip("/")) for name in files]
     return sorted({name for name in names if not name.startswith(".")})
 
 

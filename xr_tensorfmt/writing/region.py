@@ -352,8 +352,9 @@ def _plan_variable(
                 f"length {length}; pass a region of the same length, which cannot extend the file"
             )
         step = whole if unit == WHOLE else unit
-        is_divided = not isinstance(part, range) or part.start % step or part.stop % whole % step
-        if step > 1 and len(part) < whole and is_divided:
+        if step <= 1 or len(part) == whole:
+            pass
+        elif not isinstance(part, range) or part.start % step or part.stop % whole % step:
             raise ValueError(
                 f"{name!r} is stored with several elements of {dim!r} in a byte; pass a slice that "
                 f"starts and stops at a multiple of {step}, or write the whole dimension at once"

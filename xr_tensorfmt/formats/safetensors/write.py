@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import starmap
 from json import dumps, loads
+from posixpath import normpath
 from typing import Any
 
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, check_header_size, encode_metadata
@@ -147,7 +148,7 @@ def _plan_index(
 def _find_orphans(stem: str, written: Collection[str], replaced: bytes) -> list[str]:
     """Return the numbered files of a replaced index that are not written again."""
     try:
-        files = set(map(str, loads(replaced)[WEIGHT_MAP].values()))
+        files = {normpath(str(name)) for name in loads(replaced)[WEIGHT_MAP].values()}
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return []
     numbered = re.compile(re.escape(stem) + r"-\d{5}-of-\d{5}\.safetensors")

@@ -1,0 +1,68 @@
+"""Directories, empty arrays and indexes that are unusual but valid."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+import xarray as xr
+
+import xr_tensorfmt
+from xr_tensorfmt import to_file, validate
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def make_model() -> xr.Dataset:
+    return xr.Dataset({name: ("x", np.ones(4, "f4")) for name in ("a", "b", "c")})
+
+
+@pytest.mark.parametrize("name", ["model.safetensors.index.json", "old.npz", "b.safetensors"])
+def test_directories_with_names_of_files_are_no_files(tmp_path: Path, name: str) -> None:
+    to_file(make_model(), tmp_path / "model.safetensors")
+    (tmp_path / name).mkdir()
+    assert validate(tmp_path) == []
+    xr.testing.assert_equal(xr.open_dataset(tmp_path, engine="tensorfmt"), make_model())
+
+
+def test_directories_in_stores_are_no_files(memory: fsspec.AbstractFileSystem) -> None:
+    to_file(make_model(), "memory://folder/model.safetensors")
+    memory.mkdir("/folder/old.safetensors")
+    opened = xr.open_dataset("memory://folder/", engine="tensorfmt")
+    xr.testing.assert_equal(opened.load(), make_model())
+
+
+@pytest.mark.parametrize("region", [{}, {"dim_1": slice(0, 1)}])
+def test_region_of_empty_array_changes_nothing(tmp_path: Path, region: dict) -> None:
+    empty = xr.DataArray(np.zeros((0, 3)), dims=("dim_0", "dim_1"), name="tensor")
+    to_file(empty, tmp_path / "a.npy", drop=["name", "dims"])
+    before = (tmp_path / "a.npy").read_bytes()
+    to_file(empty.isel(region), tmp_path / "a.npy", region=region)
+    assert (tmp_path / "a.npy").read_bytes() == before
+
+
+def test_files_of_index_with_other_spelling_are_removed(tmp_path: Path) -> None:
+    index = tmp_path / "m.safetensors.index.json"
+    to_file(make_model(), index, max_shard_bytes=16)
+    document = json.loads(index.read_text())
+    document["weight_map"] = {k: f"./{v}" for k, v in document["weight_map"].items()}
+    index.write_text(json.dumps(document))
+    to_file(make_model(), index, max_shard_bytes=1 << 20)
+    assert [path.name for path in tmp_path.glob("*.safetensors")] == [
+        "m-00001-of-00001.safetensors"
+    ]
+
+
+@pytest.mark.parametrize("units", ["metres", ""])
+def test_durations_in_unknown_units_are_an_error(tmp_path: Path, units: str) -> None:
+    stored = xr.DataArray(np.arange(3), dims="x", name="tensor", attrs={"units": units})
+    to_file(stored, tmp_path / "a.safetensors")
+    values = xr.DataArray(np.arange(3).astype("m8[s]"), dims="x", name="tensor")
+    with pytest.raises(ValueError, match="units"):
+        to_file(values, tmp_path / "a.safetensors", region={})
+    values.encoding["units"] = units
+    with pytest.raises(ValueError, match=r"the encoding of 'tensor'|units"):
+        xr_tensorfmt.to_file(values, tmp_path / "b.safetensors")
