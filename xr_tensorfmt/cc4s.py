@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 from xarray import DataArray, Dataset, Variable
 
+from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.errors import warn
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
 from xr_tensorfmt.formats.cc4s.header import Dimension, complete_types
@@ -130,9 +131,6 @@ def to_calculation(
     _check(ds, str(directory))
     dtypes = resolve_encoding(ds.variables, ds.coords, encoding or {})
     directory = _get_local_path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    if not all(path.name.startswith(".") for path in directory.iterdir()):
-        raise FileExistsError(f"{directory}: the directory is not empty; pass a new directory")
     files: dict[str, dict[str, str]] = {}
     for name, tensor in ds.data_vars.items():
         file, _, component = str(name).rpartition(".")
@@ -140,6 +138,12 @@ def to_calculation(
         if not file or (file_info and "component" not in file_info):
             file = component = str(name)
         files.setdefault(file, {})[str(name)] = component
+    for file in files:
+        if not is_file_name(file):  # such as ../a
+            raise ValueError(f"{directory}: {file!r} cannot be the name of a file; rename it")
+    directory.mkdir(parents=True, exist_ok=True)
+    if not all(path.name.startswith(".") for path in directory.iterdir()):
+        raise FileExistsError(f"{directory}: the directory is not empty; pass a new directory")
     for file, components in files.items():
         variables = {name: ds[name].variable for name in components}
         dims = name_dimensions(variables, choose_types(variables, file))

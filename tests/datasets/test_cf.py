@@ -198,7 +198,7 @@ def test_one_warning_for_many_variables(tmp_path: Path) -> None:
     attrs = {"scale_factor": "two"}
     ds = xr.Dataset({f"v{number}": ("x", np.ones(2, "f4"), attrs) for number in range(9)})
     to_file(ds, tmp_path / "a.mag")
-    with pytest.warns(TensorFormatWarning, match="of 'v2', and 6 others") as caught:
+    with pytest.warns(TensorFormatWarning, match="of 'v2', and 6 more") as caught:
         xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt")
     assert len(caught) == 1
 

@@ -1,9 +1,10 @@
-"""Directories, empty arrays and indexes that are unusual but valid."""
+"""Unusual names, sizes, numbers and directories."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from zipfile import ZipFile
 
 import fsspec
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 import xarray as xr
 
 import xr_tensorfmt
-from xr_tensorfmt import to_file, validate
+from xr_tensorfmt import cc4s, to_file, validate
+from xr_tensorfmt.sources.store_errors import MAX_PAUSE, Response
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -66,3 +68,39 @@ def test_durations_in_unknown_units_are_an_error(tmp_path: Path, units: str) -> 
     values.encoding["units"] = units
     with pytest.raises(ValueError, match=r"the encoding of 'tensor'|units"):
         xr_tensorfmt.to_file(values, tmp_path / "b.safetensors")
+
+
+@pytest.mark.parametrize("name", ["../evil.hh", "/tmp/evil.hh", "a/b"])
+def test_names_of_variables_lead_to_no_other_directory(tmp_path: Path, name: str) -> None:
+    target = tmp_path / "sub" / "calculation"
+    ds = xr.Dataset({name: (("State", "State_2"), np.ones((2, 2)))})
+    with pytest.raises(ValueError, match="cannot be the name of a file"):
+        cc4s.to_calculation(ds, target)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_size_of_deflated_member_is_bounded_by_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, a=np.arange(4.0))
+    with ZipFile(path) as archive:
+        (member,) = archive.infolist()
+    size = member.file_size.to_bytes(4, "little")
+    path.write_bytes(path.read_bytes().replace(size, (1 << 31).to_bytes(4, "little")))
+    (finding, *_) = validate(path)
+    assert "2147483648 bytes of content" in finding.actual
+
+
+@pytest.mark.parametrize("value", [complex(np.nan, 0.1), complex(0.1, np.nan)])
+def test_nan_in_one_part_of_a_complex_number_excuses_no_rounding(
+    tmp_path: Path, value: complex
+) -> None:
+    stored = xr.DataArray(np.zeros(1, "c8"), dims="x", name="tensor")
+    to_file(stored, tmp_path / "a.tens", version="1.0")
+    with pytest.raises(ValueError, match="cannot represent"):
+        to_file(stored.astype(complex) + value, tmp_path / "a.tens", region={})
+    to_file(stored.astype(complex) + complex(np.nan, 0.5), tmp_path / "a.tens", region={})
+
+
+@pytest.mark.parametrize("value", ["9" * 400, "Mon, 01 Jan 99999 00:00:00 GMT", "86401"])
+def test_requested_pause_has_a_limit(value: str) -> None:
+    assert Response(429, "", {"Retry-After": value}).pause <= MAX_PAUSE

@@ -44,6 +44,8 @@ _DIRECTORY = "the directory of the zip"
 _TAIL = _END_BYTES + (1 << 16)
 # Usual limit on the bytes of extra fields, read with the header of a member.
 _USUAL_EXTRA = 512
+# Limit of deflate on the bytes that a byte expands to, rounded up.
+MAX_EXPANSION = 1100
 # Bytes of the first member to recognise a format by.
 _RECOGNISED = 4096
 
@@ -211,6 +213,9 @@ def open_member(
     actual = f"{member.compress_size} bytes from byte {start} on"
     expected = f"bytes that end within the {size} bytes of the file"
     check(start + member.compress_size <= size, actual, expected)
+    most = MAX_EXPANSION * member.compress_size if method == ZIP_DEFLATED else member.compress_size
+    actual = f"{member.file_size} bytes of content"
+    check(member.file_size <= most, actual, f"at most {most} from its {member.compress_size} bytes")
     count = min(length, member.compress_size)
     raw = head[start - offset :][:count]
     if len(raw) < count:

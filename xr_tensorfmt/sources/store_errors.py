@@ -64,6 +64,10 @@ def translate_error(
     return OSError(_get_errno(error), f"{reason}{context}", url)
 
 
+MAX_PAUSE = 86400.0
+"""Longest pause in seconds that a server can request."""
+
+
 @dataclass(frozen=True)
 class Response:
     """Status, message and headers of an HTTP response. The status is 0 if there is none."""
@@ -78,13 +82,13 @@ class Response:
         headers = {name.lower(): str(value) for name, value in self.headers.items()}
         value = headers.get("retry-after", "")
         if value.isdecimal():
-            return float(value)
+            return min(float(value), MAX_PAUSE)
         try:
             date = parsedate_to_datetime(value)
-        except ValueError:
+        except (OverflowError, ValueError):
             return 0.0
         date = date if date.tzinfo else date.replace(tzinfo=UTC)
-        return max(0.0, (date - datetime.now(UTC)).total_seconds())
+        return min(max(0.0, (date - datetime.now(UTC)).total_seconds()), MAX_PAUSE)
 
 
 def find_response(error: BaseException) -> Response:

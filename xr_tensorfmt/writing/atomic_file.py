@@ -365,6 +365,11 @@ class Replacement:
             if self._previous is not None:
                 os.replace(self.kept, self.file.target)
 
+    @property
+    def has_kept(self) -> bool:
+        """Whether the previous file is under another name."""
+        return self._previous is not None
+
     def forget(self) -> None:
         """Remove the previous file."""
         remove(self.kept)
@@ -396,7 +401,7 @@ def _settle(index: Replacement, siblings: Sequence[Replacement]) -> str:
     if not failed and attempt(index.restore):
         return UNCHANGED
     names = ", ".join(
-        f"{part.file.target} (before in {part.kept})" if part.kept else part.file.target
+        f"{part.file.target} (before in {part.kept})" if part.has_kept else part.file.target
         for part in failed or [index]
     )
     return f"write it again with mode='w', because these files are not restored: {names}"

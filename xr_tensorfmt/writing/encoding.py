@@ -168,7 +168,10 @@ def _compute_rounding_limit(element: Element) -> float:
 def _is_preserved(values: Array, converted: Array, exact: bool) -> Array:
     """Return a mask of values that are unchanged, or rounded if rounding is allowed."""
     if exact or converted.dtype.kind not in "fc":
-        back = converted if values.dtype.kind == "c" else converted.real
+        if values.dtype.kind == "c":  # a NaN in one part does not excuse the other
+            parts = ((values.real, converted.real), (values.imag, converted.imag))
+            return np.logical_and(*(_is_preserved(*part, True) for part in parts))
+        back = converted.real
         with np.errstate(all="ignore"):
             same = back.astype(values.dtype) == values
         same &= _is_in_range(values, converted.dtype) & _is_in_range(back, values.dtype)

@@ -138,7 +138,6 @@ class ObjectReplacement(Replacement):
         self, file: UploadedFile, siblings: Sequence[ObjectReplacement] | None = None
     ) -> None:
         super().__init__(file)
-        self.kept = ""
         self._siblings = siblings or ()
         self._has_mark = siblings is not None and file.overwrite
         self._mark = UNFINISHED_MARK + f" {token_hex(8)}\n".encode()
@@ -198,7 +197,8 @@ class ObjectReplacement(Replacement):
         if not self.is_prepared:
             return
         if self._has_mark and self._content is None:
-            self._request("rm_file")
+            if self._read() is not None:  # the mark may not have been written
+                self._request("rm_file")
         elif self._has_mark:
             if self._read() != self._content:
                 self._request("pipe_file", self._content)
