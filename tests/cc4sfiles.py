@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import xarray as xr
-
-from tests.paths import DOCS
 
 BINARY, TEXT = "IeeeBinaryFile", "TextFile"
 
@@ -193,15 +188,3 @@ def save_blocks(
         )
     )
     return path, filled
-
-
-def get_functions() -> dict[str, Any]:
-    """Return the functions that the tutorial defines."""
-    page = (DOCS / "tutorials" / "cc4s.md").read_text()
-    cells = re.findall(r"```\{code-cell\} ipython3\n(.*?)```", page, re.DOTALL)
-    names: dict[str, Any] = {"xr": xr, "np": np}
-    for definition in re.findall(
-        r"^def .*?(?=\n\n\n|\Z)", "\n\n\n".join(cells), re.DOTALL | re.MULTILINE
-    ):
-        exec(definition, names)
-    return names

@@ -187,7 +187,7 @@ def _count_packed(variable: Variable, summed_axes: Sequence[int]) -> Any:
 def _iterate_rows(
     source: Source, bits: Packed, rows: Integers, columns: range
 ) -> Iterator[tuple[int, int, int, Bytes]]:
-    """Yield the number of each row, its first stored column, the first bit of it, and its bytes."""
+    """Yield the position, first stored column, first bit and packed bytes of each row."""
     width = len(columns)
     step = max(1, 8 * _CACHED_BYTES // max(1, width))
     for first in range(0, rows.size if width else 0, step):

@@ -44,7 +44,7 @@ def to_file(
 
     ``data.tensorfmt.to_file(path)`` is the method of Datasets, DataArrays and DataTrees.
 
-    A temporary file replaces `path` once it is complete; before, an old file is unchanged.
+    Writing creates a temporary file, which replaces `path` when it is complete.
 
     Parameters
     ----------

@@ -253,7 +253,7 @@ def to_jsonl(
     storage_options: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> None:
-    """Write a feed with one document per label of a dimension. Chunks are computed in batches.
+    """Write a feed with one document per label of a dimension, in batches.
 
     Parameters
     ----------

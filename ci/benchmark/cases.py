@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from zarr.storage import ObjectStore
 from benchmark import stores
 from benchmark.stores import BUCKET, SlowMemory, connect, get_options, run_server
 from benchmark.table import NUMPY, OURS, PRODUCTS, SAFETENSORS
+from benchmark.tutorial import get_functions
 from xr_tensorfmt import cc4s, pycauset, vespa
 from xr_tensorfmt.cli import main
 
@@ -455,18 +455,6 @@ def interval_sizes(folder: Path, order: int) -> Built:
     }, count
 
 
-def get_functions_of_tutorial() -> dict[str, Any]:
-    """Return the functions that the tutorial of cc4s defines."""
-    page = Path(__file__).parents[2] / "docs" / "tutorials" / "cc4s.md"
-    cells = re.findall(r"```\{code-cell\} ipython3\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
-    names: dict[str, Any] = {"xr": xr, "np": np}
-    for definition in re.findall(
-        r"^def .*?(?=\n\n\n|\Z)", "\n\n\n".join(cells), re.DOTALL | re.MULTILINE
-    ):
-        exec(definition, names)
-    return names
-
-
 @case("Quantum chemistry", "second-order energy of a vertex of {size}", GIB, name="energy")
 def compute_energy(folder: Path, size: int) -> Built:
     states = max(int((size / 64) ** (1 / 3)), 8)
@@ -509,7 +497,7 @@ def compute_energy(folder: Path, size: int) -> Built:
 
     def ours() -> float:
         opened = cc4s.open_calculation(folder / "calculation")
-        return float(get_functions_of_tutorial()["second_order_energy"](opened))
+        return float(get_functions()["second_order_energy"](opened))
 
     return {OURS: ours, "numpy": loop, PRODUCTS: (multiply, lambda _: loop())}, loop
 

@@ -331,7 +331,7 @@ def _write_store(
                     "variable, or write the tree of xarray.open_datatree with to_zarr"
                 )
         path = location.path if location.is_local else target
-        # Otherwise -0.0 would become the fill value 0.0.
+        # zarr omits chunks that equal the fill value 0.0, also if they contain -0.0.
         options: Any = {"mode": "w" if overwrite else "w-", "write_empty_chunks": True}
         ds.to_zarr(_get_zarr_store(path, storage_options), encoding=encoding, **options)
     elif location.is_local:

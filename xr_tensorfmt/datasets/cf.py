@@ -275,7 +275,7 @@ def _normalize_encoding(name: str, variable: Variable) -> dict[str, Any]:
 
 
 def _choose_fill_value(settings: Mapping[str, Any]) -> Any:
-    """Return the value that NaN is written as: the first one that can be stored, or the first.
+    """Return the fill value for NaN: the first that the dtype can store, or else the first.
 
     A file may have other fill values, which fill nothing.
     """

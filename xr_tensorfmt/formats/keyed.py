@@ -95,7 +95,7 @@ def get_default_dims(key: str, rank: int, keys: AbstractSet[str]) -> tuple[str, 
 
 
 def _name_dims(requested: Names, layouts: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the dimension names of each tensor: the user's if given, otherwise the defaults."""
+    """Return the dimension names of each tensor, as requested or by default."""
     keys, fault = layouts.keys(), ""
     similar_keys = {key for key in keys if "_dim_" in key}
     named = [get_default_dims(x, len(y.shape), similar_keys) for x, y in layouts.items()]

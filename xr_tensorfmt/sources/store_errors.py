@@ -82,13 +82,15 @@ class Response:
         headers = {name.lower(): str(value) for name, value in self.headers.items()}
         value = headers.get("retry-after", "")
         if value.isdecimal():
-            return min(float(value), MAX_PAUSE)
-        try:
-            date = parsedate_to_datetime(value)
-        except (OverflowError, ValueError):
-            return 0.0
-        date = date if date.tzinfo else date.replace(tzinfo=UTC)
-        return min(max(0.0, (date - datetime.now(UTC)).total_seconds()), MAX_PAUSE)
+            seconds = float(value)
+        else:
+            try:
+                date = parsedate_to_datetime(value)
+            except (OverflowError, ValueError):
+                return 0.0
+            date = date if date.tzinfo else date.replace(tzinfo=UTC)
+            seconds = (date - datetime.now(UTC)).total_seconds()
+        return min(max(0.0, seconds), MAX_PAUSE)
 
 
 def find_response(error: BaseException) -> Response:

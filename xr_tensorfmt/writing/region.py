@@ -351,14 +351,8 @@ def _plan_variable(
                 f"region= selects {len(part)} of {whole} elements along {dim!r}, but the data have "
                 f"length {length}; pass a region of the same length, which cannot extend the file"
             )
-        step = whole if unit == WHOLE else unit
-        if step <= 1 or len(part) == whole:
-            pass
-        elif not isinstance(part, range) or part.start % step or part.stop % whole % step:
-            raise ValueError(
-                f"{name!r} is stored with several elements of {dim!r} in a byte; pass a slice that "
-                f"starts and stops at a multiple of {step}, or write the whole dimension at once"
-            )
+        if len(part) < whole:
+            _check_whole_units(name, str(dim), part, whole, whole if unit == WHOLE else unit)
         indices.append(part)
     requested = {"dtype": element.name, **checked.encoding.get(name, {})}
     if len(requested) > 1 or format_dtype(requested["dtype"]) != element.name:
@@ -373,3 +367,14 @@ def _plan_variable(
         name, variable, dtype, {element.name: element}, exact=exact
     )
     return PlannedVariable(variable, layout, replace(conversion, is_fixed=True), tuple(indices))
+
+
+def _check_whole_units(name: str, dim: str, part: Indices, whole: int, step: int) -> None:
+    """Raise ValueError if a part of a dimension divides the elements of a byte or block."""
+    if step == 1:
+        return
+    if not isinstance(part, range) or part.start % step or part.stop % whole % step:
+        raise ValueError(
+            f"{name!r} is stored with several elements of {dim!r} in a byte; pass a slice that "
+            f"starts and stops at a multiple of {step}, or write the whole dimension at once"
+        )

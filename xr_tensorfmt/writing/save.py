@@ -187,11 +187,11 @@ def build_target(location: Location, size: int, *, overwrite: bool) -> AtomicFil
     return file.renew(is_planned=False)
 
 
-def _read_existing(location: Location) -> bytes:
+def _read_existing(location: Location, stop: int = MAX_REPLACED_BYTES) -> bytes:
     """Return the first bytes of a file or object, or no bytes if it does not exist."""
     location = location.renew_after_fork()
     location.fs.invalidate_cache(location.path)
-    read = partial(location.fs.cat_file, location.path, start=0, end=MAX_REPLACED_BYTES)
+    read = partial(location.fs.cat_file, location.path, start=0, end=stop)
     try:
         return bytes(location.call(read))
     except FileNotFoundError:
@@ -209,7 +209,7 @@ def _find_orphans(plan: FilePlan, location: Location) -> Collection[str]:
     Raise an error if that file, or one with another form of the data, must not be replaced.
     """
     for conflict in map(location.sibling, plan.conflicts):
-        if _read_existing(conflict):
+        if _read_existing(conflict, 1):
             raise FileExistsError(
                 f"{location.name} was not written, because {conflict.name} is another form of the "
                 "same data and programs may read either; remove it first, or write elsewhere"

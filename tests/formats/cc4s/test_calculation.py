@@ -13,9 +13,9 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from benchmark.tutorial import get_functions
 
 from tests import cc4sfiles as cf
-from tests.cc4sfiles import get_functions
 from tests.commands import run
 from tests.paths import DATA
 from xr_tensorfmt import TensorFormatWarning, validate

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from benchmark.tutorial import get_functions
 
-from tests.cc4sfiles import get_functions
 from xr_tensorfmt import to_file
 
 OCCUPIED, STATES, POINTS = 2, 5, 16
