@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from hypothesis import strategies as st
 
-from xr_tensorfmt.formats.mag.read import LITTLE_ENDIAN
+from xr_tensorfmt.formats.mag import LITTLE_ENDIAN
 
 NUMPY_DTYPES = tuple(name for name in LITTLE_ENDIAN if hasattr(np, name))
 NARROW_DTYPES = tuple(name for name in LITTLE_ENDIAN if not hasattr(np, name))

@@ -104,7 +104,7 @@ def test_first_open_imports_reader_of_one_format_and_settings_of_dask(tmp_path: 
     assert "dask.array" not in new
     readers = {name for name in new if name.endswith(".read")}
     assert readers == {"xr_tensorfmt.formats.tens.read"}
-    unused = "indexing", "vespa.spec", "mag.read", "pycauset.matrices"
+    unused = "indexing", "vespa.spec", "mag.earlier", "pycauset.matrices"
     assert not [name for name in new if name.endswith(unused)]
     folders = {get_folder(name) for name in new if name in MODULES}
     assert not folders & {"writing", "cli"}

@@ -17,7 +17,7 @@ from tests.paths import DATA
 from tests.strategies import NARROW_DTYPES, bits, datasets
 from xr_tensorfmt import to_file
 from xr_tensorfmt.core.elements import get_stored_name
-from xr_tensorfmt.formats.mag.read import LITTLE_ENDIAN
+from xr_tensorfmt.formats.mag import LITTLE_ENDIAN
 
 
 def to_native(dtype: np.dtype) -> np.dtype:

@@ -12,7 +12,7 @@ import xarray as xr
 
 from tests.released_magnetron import get_magnetron_dtype, magnetron, snapshot
 from xr_tensorfmt.core.elements import get_stored_name
-from xr_tensorfmt.formats.mag.read import LITTLE_ENDIAN
+from xr_tensorfmt.formats.mag import LITTLE_ENDIAN
 
 DTYPES = ["boolean" if name == "bool" else name for name in LITTLE_ENDIAN]
 

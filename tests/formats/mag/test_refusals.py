@@ -368,7 +368,7 @@ def test_errors_are_findings_at_the_same_offset(name: str) -> None:
 
 
 def test_document_beyond_limit_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.mag.read.MAX_DOCUMENT_BYTES", 100)
+    monkeypatch.setattr("xr_tensorfmt.formats.mag.MAX_DOCUMENT_BYTES", 100)
     with pytest.raises(TensorFormatError, match=r"at byte 44: .* bytes, expected at most 100"):
         load(mf.make_document(TENSORS), format="mag")
 

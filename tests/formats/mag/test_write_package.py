@@ -13,7 +13,7 @@ import xarray as xr
 from tests.released_magnetron import get_magnetron_dtype, snapshot
 from tests.strategies import NARROW_DTYPES, NUMPY_DTYPES, bits
 from xr_tensorfmt import to_file
-from xr_tensorfmt.formats.mag.read import LITTLE_ENDIAN
+from xr_tensorfmt.formats.mag import LITTLE_ENDIAN
 
 
 def get_raw_values(tensor, name: str) -> np.ndarray:
@@ -96,3 +96,10 @@ def test_empty_tensors_among_others_load(tmp_path: Path) -> None:
     tensors, _ = snapshot.deserialize(tmp_path / "m.mag")
     assert tensors["w"].tolist() == [1, 1, 1]
     assert "e" in tensors
+
+
+def test_version_names_the_writer(tmp_path: Path) -> None:
+    to_file(xr.Dataset({"w": ("x", np.ones(3, "f4"))}), tmp_path / "m.mag")
+    snapshot.deserialize(tmp_path / "m.mag")
+    with xr.open_dataset(tmp_path / "m.mag", engine="tensorfmt") as ds:
+        assert ds.encoding["tensorfmt"]["magnetron_ver"] == "0.2.2+xr_tensorfmt"

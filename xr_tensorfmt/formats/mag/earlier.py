@@ -18,29 +18,28 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from math import prod
-from operator import itemgetter
 from struct import Struct, unpack
+from typing import Any
 
 from google_crc32c import value as crc32c
 
-from xr_tensorfmt.core.file_format import OpenOptions
+from xr_tensorfmt.core.file_format import Container, OpenOptions
 from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats.keyed import build_key_error
-from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC
-from xr_tensorfmt.formats.mag.read import (
+from xr_tensorfmt.formats.mag import (
     DTYPES,
     INCOMPLETE,
     INTEGERS,
     LITTLE_ENDIAN,
+    MAGIC,
+    STREAM_MAGIC,
     VERSION,
-    MagFile,
+    build_container,
     check_placement,
     round_up,
 )
-
-ARCHIVE_VERSIONS = (1, 100)
 
 # dtypes of streams, of archive 1, and of archive 100 until November 2025, by number.
 EARLY_ARCHIVE_DTYPES = ("float32", "float16", "bool", "int32")
@@ -51,18 +50,24 @@ SNAPSHOTS = {
     100: (("float32", "float16", "bfloat16", "bool", *INTEGERS), 1),
     200: (DTYPES, 16),
 }
+VERSIONS = (1, *SNAPSHOTS)
 
 # Offsets of data in an archive are multiples of this.
 ARCHIVE_ALIGNMENT = 64
-# Largest rank in an archive, and the number of lengths in streams and published records.
-MAX_RANK, MAX_RANK_OF_VERSION_1 = 8, 6
-
-MAX_KEY_BYTES, MAX_STREAM_KEY_BYTES = 65535, 1024
-
 # Unused bytes that magnetron reserves per metadata record.
 RESERVED_METADATA_BYTES = 8
+# Largest rank in an archive, and the number of lengths in streams and published records.
+MAX_RANK, MAX_RANK_OF_VERSION_1 = 8, 6
+MAX_KEY_BYTES, MAX_STREAM_KEY_BYTES = 65535, 1024
+# Limits on the number and the bytes of strings in the pool.
+MAX_STRINGS, MAX_POOL_BYTES = 65534, 128 << 20
+POOL = b"SRP!"
+
 # Magic, version, checksum, counts of tensors and of metadata, aux.
 _ARCHIVE_HEADER = Struct("<4sIIIII")
+# Magic, version, seconds since 1970, checksum, aux, counts of metadata and of tensors.
+_SNAPSHOT_HEADER = Struct("<4sIQIIII")
+_COUNT = Struct("<I")
 # Type tag and value of a metadata record. The key follows.
 _METADATA = Struct("<I8s")
 _VALUES = {1: Struct("<q"), 2: Struct("<d")}
@@ -72,14 +77,6 @@ _RECORD = Struct("<IQQ")
 _PUBLISHED_RECORD = Struct(f"<{MAX_RANK_OF_VERSION_1}qBQQI")
 # Length of the key, shape, rank and dtype, and an unused name. The key follows.
 _STREAM_RECORD = Struct(f"<I{MAX_RANK_OF_VERSION_1}qI64s")
-# Magic, version, seconds since 1970, checksum, aux, counts of metadata and of tensors.
-SNAPSHOT_HEADER = Struct("<4sIQIIII")
-
-POOL = b"SRP!"
-
-# Limits of the container on the number and the bytes of strings in the pool.
-MAX_STRINGS, MAX_POOL_BYTES = 65534, 128 << 20
-_COUNT = Struct("<I")
 # Rank, dtype, zeros, index of the key in the pool, elements, offset. The shape follows.
 _DESCRIPTOR = Struct("<BBHIQQ")
 
@@ -96,6 +93,22 @@ class TensorRecord:
     record_offset: int = 0
 
 
+def read_file(reader: HeaderReader, options: OpenOptions) -> Container:
+    """Read the header of any container but a snapshot of version 300."""
+    magic = reader.read_head(len(MAGIC))
+    if magic == STREAM_MAGIC:
+        return _read_stream(reader, options)
+    version = reader.read_unsigned(len(MAGIC), 4, "the version")
+    if magic != MAGIC or version not in VERSIONS:
+        expected = f"{MAGIC!r} and one of {', '.join(map(str, (*VERSIONS, VERSION)))}"
+        hint = "the file has another format, or is newer than this version of xr_tensorfmt"
+        raise reader.error("magic and version", f"{magic!r} and {version}", expected, hint, 0)
+    # Version 100 is an archive or a snapshot.
+    has_pool = reader.head.startswith(POOL, _SNAPSHOT_HEADER.size)
+    is_snapshot = version == 200 or (version == 100 and has_pool)
+    return (_read_snapshot if is_snapshot else _read_archive)(reader, options)
+
+
 def _build_layouts(
     reader: HeaderReader, records: Iterable[TensorRecord], dtypes: Sequence[str], base: int
 ) -> dict[str, Dense]:
@@ -106,9 +119,9 @@ def _build_layouts(
         if record.dtype >= len(dtypes):
             field, expected = f"the dtype of {key!r}", f"a number below {len(dtypes)}"
             raise reader.error(field, record.dtype, expected, offset=start)
-        element = LITTLE_ENDIAN[dtypes[record.dtype]]
+        element, count = LITTLE_ENDIAN[dtypes[record.dtype]], prod(shape)
+        nbytes = count * element.stored.itemsize
         check_size(path, shape, element.stored.itemsize, start, repr(key))
-        count, nbytes = prod(shape), prod(shape) * element.stored.itemsize
         # Elements in releases, padded bytes in earlier commits, bytes in the specification.
         if record.length not in (None, count, round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes):
             field = f"the length of {key!r}"
@@ -130,39 +143,30 @@ def _take_key(cursor: Cursor, length: int, record_name: str) -> str:
         raise cursor.reader.error("the key", actual, "UTF-8", offset=offset) from None
 
 
+def _read_key(cursor: Cursor, record_name: str) -> str:
+    field = f"the key length of {record_name}"
+    (length,) = cursor.unpack(_COUNT, field)
+    cursor.check(1 <= length <= MAX_KEY_BYTES, field, length, f"1 to {MAX_KEY_BYTES}")
+    return _take_key(cursor, length, record_name)
+
+
 def _check_checksum(
     cursor: Cursor, options: OpenOptions, stored: int, start: int
 ) -> tuple[Finding, ...]:
     """Compare a checksum with the CRC-32C of the bytes from `start` up to the cursor."""
     reader, stop = cursor.reader, cursor.offset
     computed = crc32c(reader.read_field(start, stop - start, "the header"))
+    if computed == stored:
+        return ()
     hint = "fetch the file again (verify=False or --no-verify ignores the checksum)"
     expected = f"{computed:#010x}, the CRC-32C of bytes {start} to {stop}"
     error = reader.error("the checksum", f"{stored:#010x}", expected, hint, start - 4)
-    if computed != stored and options["verify"]:
+    if options["verify"]:
         raise error
-    return (error.to_finding(),) if computed != stored else ()
+    return (error.to_finding(),)
 
 
-def read_file(reader: HeaderReader, options: OpenOptions) -> MagFile:
-    """Read the header of any container but a snapshot of version 300."""
-    magic = reader.read_head(len(MAGIC))
-    if magic == STREAM_MAGIC:
-        return read_stream(reader)
-    version = reader.read_unsigned(len(MAGIC), 4, "the version")
-    versions = sorted({*ARCHIVE_VERSIONS, *SNAPSHOTS})
-    if magic != MAGIC or version not in versions:
-        expected = f"{MAGIC!r} and one of {', '.join(map(str, [*versions, VERSION]))}"
-        hint = "the file has another format, or is newer than this version of xr_tensorfmt"
-        raise reader.error("magic and version", f"{magic!r} and {version}", expected, hint, 0)
-    # Version 100 is an archive or a snapshot.
-    has_pool = reader.head.startswith(POOL, SNAPSHOT_HEADER.size)
-    if version not in ARCHIVE_VERSIONS or (version in SNAPSHOTS and has_pool):
-        return read_snapshot(reader, options)
-    return read_archive(reader, options)
-
-
-def read_archive(reader: HeaderReader, options: OpenOptions) -> MagFile:
+def _read_archive(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read an archive."""
     cursor = Cursor(reader, 0)
     header = cursor.unpack(_ARCHIVE_HEADER, "the MAG header")
@@ -180,16 +184,13 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> MagFile:
     is_relative = bool(records) and records[0].offset == 0
     base = round_up(stop, ARCHIVE_ALIGNMENT) if is_relative else 0
     layouts = _build_layouts(reader, records, dtypes, base)
+    check_placement(reader, layouts, stop, reader.source.size)
     # magnetron reserves up to this size.
     sizes = [layout.stop - layout.offset for layout in layouts.values()]
     reserved = sum(round_up(size, ARCHIVE_ALIGNMENT) for size in sizes)
     reserved += (len(layouts) + 1) * ARCHIVE_ALIGNMENT + len(metadata) * RESERVED_METADATA_BYTES
-    file = MagFile(
-        "archive", version, layouts, stop, reader.source.size, metadata, {"checksum": checksum},
-        findings, end=stop + reserved,
-    )  # fmt: skip
-    check_placement(reader, file)
-    return file
+    file_info = {"version": version, "container": "archive", "checksum": checksum}
+    return build_container(reader, options, layouts, stop + reserved, file_info, metadata, findings)
 
 
 def _read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
@@ -202,13 +203,6 @@ def _read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
         cursor.check(key not in metadata, "the key", f"{key!r} twice", "different keys")
         (metadata[key],) = _VALUES[tag].unpack(raw)
     return metadata
-
-
-def _read_key(cursor: Cursor, record_name: str) -> str:
-    field = f"the key length of {record_name}"
-    (length,) = cursor.unpack(_COUNT, field)
-    cursor.check(1 <= length <= MAX_KEY_BYTES, field, length, f"1 to {MAX_KEY_BYTES}")
-    return _take_key(cursor, length, record_name)
 
 
 def _read_records(cursor: Cursor, count: int) -> list[TensorRecord]:
@@ -245,11 +239,10 @@ def _read_published_record(cursor: Cursor, index: int) -> TensorRecord:
     record_offset, record_name = cursor.offset, f"tensor record {index}"
     key = _read_key(cursor, record_name)
     *lengths, dtype, length, offset, aux = cursor.unpack(_PUBLISHED_RECORD, record_name)
-    positive = list(takewhile(lambda length: length > 0, lengths))
-    has_ones = len(positive) == len(lengths)
-    while has_ones and positive and positive[-1] == 1:
-        positive.pop()
-    rank = (aux >> 8 & 0xFF) or len(positive)
+    inferred = len(list(takewhile(lambda length: length > 0, lengths)))
+    if inferred == len(lengths):
+        inferred = max((n for n, length in enumerate(lengths, 1) if length > 1), default=0)
+    rank = (aux >> 8 & 0xFF) or inferred
     shape = tuple(lengths[:rank])
     holds = rank <= len(lengths) and min(shape, default=1) >= 1
     actual, expected = f"{lengths} with aux {aux:#x}", f"up to {len(lengths)} lengths from 1 on"
@@ -257,7 +250,7 @@ def _read_published_record(cursor: Cursor, index: int) -> TensorRecord:
     return TensorRecord(key, shape, dtype, offset, length, record_offset)
 
 
-def read_stream(reader: HeaderReader) -> MagFile:
+def _read_stream(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read a stream. It has no checksum."""
     cursor = Cursor(reader, 0)
     _, version, _, count, *rest = cursor.unpack(_ARCHIVE_HEADER, "the MAG header")
@@ -274,7 +267,9 @@ def read_stream(reader: HeaderReader) -> MagFile:
         stop = layouts[key].stop
     expected = f"{stop - start} bytes for all tensors"
     reader.check(stop == size, "the data", f"{size - start} bytes", expected, INCOMPLETE, start)
-    return MagFile("stream", version, layouts, start, size)
+    return build_container(
+        reader, options, layouts, size, {"version": version, "container": "stream"}
+    )
 
 
 def _read_stream_record(cursor: Cursor, index: int) -> TensorRecord:
@@ -294,30 +289,29 @@ def _read_stream_record(cursor: Cursor, index: int) -> TensorRecord:
     return TensorRecord(key, tuple(lengths[:rank]), dtype, 0, record_offset=record_offset)
 
 
-def read_snapshot(reader: HeaderReader, options: OpenOptions) -> MagFile:
+def _read_snapshot(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read a snapshot of version 100 or 200."""
     cursor = Cursor(reader, 0)
-    header = cursor.unpack(SNAPSHOT_HEADER, "the MAG header")
-    _, version, seconds, checksum, aux, metadata_count, tensor_count = header
-    field, actual = "aux and the count of metadata", (aux, metadata_count)
+    header = cursor.unpack(_SNAPSHOT_HEADER, "the MAG header")
+    _, version, seconds, checksum, *zeros, tensor_count = header
+    field, actual = "aux and the count of metadata", tuple(zeros)
     cursor.check(actual == (0, 0), field, actual, "zeros", skip=20)
     keys = _read_pool(cursor)
     field, expected = "the count of tensors", f"at most the {len(keys)} keys"
     reader.check(tensor_count <= len(keys), field, tensor_count, expected, offset=28)
     cursor.expect(b"MDT!")
     cursor.expect(b"DSC!")
-    numbered = [_read_descriptor(cursor, keys, index) for index in range(tensor_count)]
+    records = [_read_descriptor(cursor, keys, index) for index in range(tensor_count)]
     findings = _check_checksum(cursor, options, checksum, 20)
     cursor.expect(b"BUF!")
     dtypes, alignment = SNAPSHOTS[version]
-    stop, size = cursor.offset, reader.source.size
-    start = round_up(stop, alignment)
-    records = [record for _, record in sorted(numbered, key=itemgetter(0))]
+    start, stop = round_up(cursor.offset, alignment), reader.source.size
     layouts = _build_layouts(reader, records, dtypes, start)
-    file_info = {"checksum": checksum, "seconds_since_1970": seconds}
-    file = MagFile("snapshot", version, layouts, start, size, {}, file_info, findings)
-    check_placement(reader, file, alignment)
-    return file
+    layouts = {key: layouts[key] for key in keys if key in layouts}
+    check_placement(reader, layouts, start, stop, alignment)
+    file_info: dict[str, Any] = {"version": version, "container": "snapshot"}
+    file_info |= {"checksum": checksum, "seconds_since_1970": seconds}
+    return build_container(reader, options, layouts, stop, file_info, findings=findings)
 
 
 def _read_pool(cursor: Cursor) -> list[str]:
@@ -333,8 +327,7 @@ def _read_pool(cursor: Cursor) -> list[str]:
     return [_take_key(cursor, stop - start, "a tensor") for start, stop in pairwise(offsets)]
 
 
-def _read_descriptor(cursor: Cursor, keys: list[str], index: int) -> tuple[int, TensorRecord]:
-    """Return the index of the key in the pool, and the record."""
+def _read_descriptor(cursor: Cursor, keys: list[str], index: int) -> TensorRecord:
     start, record_name = cursor.offset, f"tensor descriptor {index}"
     rank, dtype, reserved, key, count, offset = cursor.unpack(_DESCRIPTOR, record_name)
     shape = unpack(f"<{rank}Q", cursor.take(8 * rank, f"the shape of {record_name}"))
@@ -342,4 +335,4 @@ def _read_descriptor(cursor: Cursor, keys: list[str], index: int) -> tuple[int, 
         actual = f"{count} elements of shape {shape}, reserved bytes {reserved:#x}, key {key}"
         expected = f"the product of the lengths, zeros, and a key below {len(keys)}"
         raise cursor.reader.error(record_name, actual, expected, offset=start)
-    return key, TensorRecord(keys[key], shape, dtype, offset, record_offset=start)
+    return TensorRecord(keys[key], shape, dtype, offset, record_offset=start)

@@ -19,21 +19,25 @@ from xr_tensorfmt.core.embedded_metadata import (
 from xr_tensorfmt.core.file_format import EMBEDDED_KEY
 from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.formats import keyed
-from xr_tensorfmt.formats.mag.read import (
+from xr_tensorfmt.formats.mag import (
     ALIGNMENT,
     DTYPE_NAMES,
     DTYPES,
     FILE_INFO,
+    HEADER,
     LITTLE_ENDIAN,
+    MAGIC,
     MAX_DOCUMENT_BYTES,
     METADATA,
     TENSORS,
-    SnapshotHeader,
+    VERSION,
     round_up,
 )
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
+# magnetron requires a version of itself and ignores its value (``snapshot.py`` of 0.2.2).
+MAGNETRON_VERSION = "0.2.2+xr_tensorfmt"
 # Limit of magnetron on the rank of a tensor.
 MAX_SNAPSHOT_DIMENSIONS = 16
 
@@ -58,12 +62,10 @@ def plan(checked: CheckedInput) -> FilePlan:
     metadata = _build_metadata(checked, variables, embedded)
     content = _pack_document(placed, metadata)
     check_header_size(checked, content, MAX_DOCUMENT_BYTES)
-    head_bytes = SnapshotHeader.struct.size
-    start = round_up(head_bytes + len(content), ALIGNMENT)
-    header = SnapshotHeader(0, head_bytes, len(content), start, data_bytes)
-    pieces = (Piece(0, header.pack() + content),)
+    start = round_up(HEADER.size + len(content), ALIGNMENT)
+    header = HEADER.pack(MAGIC, VERSION, 0, HEADER.size, len(content), start, data_bytes)
     planned = starmap(PlannedVariable, keyed.place_variables(variables, placed, start))
-    return FilePlan(header.data_stop, pieces, tuple(planned))
+    return FilePlan(start + data_bytes, (Piece(0, header + content),), tuple(planned))
 
 
 def _build_metadata(
@@ -86,7 +88,8 @@ def _build_metadata(
 
 def _pack_document(placed: Mapping[str, Dense], metadata: Mapping[str, Any]) -> bytes:
     """Encode the document. Offsets of tensors are relative to the data section."""
-    file_info = (1, datetime.now().astimezone().isoformat(), "0.2.2", "0.3.0")  # magnetron 0.2.2
+    timestamp = datetime.now().astimezone().isoformat()
+    file_info = (1, timestamp, MAGNETRON_VERSION, "0.3.0")
     entries = {}
     for key, layout in placed.items():
         dtype_id = DTYPES.index(layout.element.name)

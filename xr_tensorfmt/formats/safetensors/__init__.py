@@ -1,17 +1,32 @@
-"""safetensors files. A model is one file, or several files and an index."""
+"""safetensors files. A model is one file, or several files and an index. `write` writes them."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from types import MappingProxyType
+from typing import Any
 from zlib import crc32
 
 from xr_tensorfmt.core.elements import build_elements
-from xr_tensorfmt.core.file_format import LazyFormat, Match, Option, share_options
-from xr_tensorfmt.core.header import HeaderReader, read_json
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.core.file_format import (
+    Container,
+    End,
+    Format,
+    LazyFormat,
+    Match,
+    OpenOptions,
+    Option,
+    share_options,
+)
+from xr_tensorfmt.core.header import Fields, HeaderReader, read_json
+from xr_tensorfmt.core.layout import Dense
+from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
+from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
+from xr_tensorfmt.formats import keyed
 from xr_tensorfmt.formats.zip_members import read_first_member
 
 SUFFIX = ".safetensors"
@@ -41,6 +56,10 @@ DTYPES = (
 # Elements by dtype.
 ELEMENTS = build_elements(DTYPES.values())
 
+_FILE_INFO = {"format": "safetensors"}
+_entry_fields = itemgetter("dtype", "shape", "data_offsets")
+_get_offsets = itemgetter("data_offsets")
+
 
 class SafetensorsFormat(LazyFormat):
     """safetensors files. A file has tensors under keys, and metadata."""
@@ -50,6 +69,7 @@ class SafetensorsFormat(LazyFormat):
     suffixes = (".safetensors", INDEX)
     directory_patterns = ("*.safetensors*.index*.json", "*.safetensors")
     open_options = share_options("verify", "decode_floats")
+    check = Format.check
     write_options = MappingProxyType(
         {
             "max_shard_bytes": Option(
@@ -69,6 +89,18 @@ class SafetensorsFormat(LazyFormat):
         match = super().match(reader)
         is_json = reader.head[LENGTH_BYTES:].startswith(b"{") or reader.head.lstrip()[:1] == b"{"
         return Match.CERTAIN if match and is_json else match
+
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        """Read a header, or an index and the headers of all its files."""
+        # The length before the header of a file ends with zeros, and JSON does not contain them.
+        if reader.head.lstrip().startswith(b"{") and 0 not in reader.head[:LENGTH_BYTES]:
+            return _read_index(reader, options)
+        header = _Header.read(reader)
+        path, omitted = reader.source.name, header.omitted
+        container = keyed.build_container(
+            options, path, header.layouts, _FILE_INFO, header.metadata, omitted=omitted
+        )
+        return replace(container, ends=(header.end,))
 
     def find_models(
         self, names: Collection[str], open_reader: Callable[[str], HeaderReader]
@@ -126,3 +158,163 @@ def list_index_names(name: str) -> tuple[str, ...]:
 def compute_checksum(header: bytes) -> str:
     """Return the checksum of a header, including its length."""
     return f"{crc32(header):08x}"
+
+
+@dataclass(frozen=True)
+class _Header:
+    """Parsed header of a file: tensors, and errors about tensors that are not supported."""
+
+    layouts: Mapping[str, Dense]
+    omitted: Mapping[str, TensorFormatError]
+    metadata: Mapping[str, str]
+    end: End
+    checksum: str
+
+    @classmethod
+    def read(cls, reader: HeaderReader) -> _Header:
+        """Read and check a header."""
+        length = reader.read_unsigned(0, LENGTH_BYTES, "the length of the header")
+        document = read_json(reader, LENGTH_BYTES, length, MAX_HEADER_BYTES, "the header")
+        entries = dict(document.values)
+        metadata = entries.pop(METADATA, None)
+        metadata = {} if metadata is None else metadata  # the package safetensors accepts null
+        values = metadata.values() if isinstance(metadata, dict) else [None]
+        is_valid, actual = all(isinstance(value, str) for value in values), shorten(repr(metadata))
+        document.check(is_valid, METADATA, actual, "an object whose values are strings")
+        start, shapes = LENGTH_BYTES + length, keyed.Shapes()
+        parsed = {x: _parse(document, x, y, start, shapes) for x, y in entries.items()}
+        checksum = compute_checksum(reader.read_field(0, start, "the header"))
+        end = _check_consecutive(reader, entries, start)
+        return cls(*keyed.split_omitted(parsed), metadata, end, checksum)
+
+
+def _parse(
+    document: Fields, key: str, entry: Any, start: int, shapes: keyed.Shapes
+) -> Dense | TensorFormatError:
+    """Parse an entry with offsets relative to `start`. Return the reason not to support it."""
+    try:
+        dtype, shape, (first, stop) = _entry_fields(entry)
+    except (KeyError, TypeError, ValueError):  # ValueError if there are not two offsets
+        dtype, shape, first, stop = "", [], -1, 0
+    if type(first) is not int or type(stop) is not int or not 0 <= first <= stop:
+        expected = "an object with dtype, shape and two ascending data_offsets"
+        raise keyed.build_error(document, "the entry", key, entry, expected)
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        hint = "load it with safetensors.torch.load_file"
+        expected = f"one of {', '.join(DTYPES)}"
+        error = keyed.build_error(document, "the dtype", key, dtype, expected, hint)
+        if isinstance(dtype, str):
+            return error
+        raise error
+    lengths, nbytes = keyed.parse_shape(document, key, shape, ELEMENTS[DTYPES[dtype]], shapes)
+    if stop - first != nbytes:
+        expected = f"{nbytes} bytes between them, for {dtype} of shape {shape}"
+        raise keyed.build_error(document, "the data_offsets", key, [first, stop], expected)
+    return Dense(lengths, ELEMENTS[DTYPES[dtype]], start + first)
+
+
+def _check_consecutive(reader: HeaderReader, entries: Mapping[str, Any], start: int) -> End:
+    """Return the end of the data. Raise an error if they overlap, have gaps or are truncated."""
+    previous = 0
+    for first, stop in sorted(map(_get_offsets, entries.values())):
+        if first != previous:
+            key = next(x for x, entry in entries.items() if entry["data_offsets"] == [first, stop])
+            field, actual = f"the data_offsets of {key!r}", f"data from byte {start + first} on"
+            expected = f"byte {start + previous}, because data cannot overlap or have gaps"
+            raise reader.error(field, actual, expected, offset=start + first)
+        previous = stop
+    reader.check_complete(start + previous)
+    return End(reader.source, start + previous, "the data")
+
+
+def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
+    path, size = reader.source.name, reader.source.size
+    index = read_json(reader, 0, size, MAX_HEADER_BYTES, "the index")
+    listed = index.get(WEIGHT_MAP, dict)
+    is_null = index.values.get("metadata") is None
+    metadata = {} if is_null else dict(index.get("metadata", dict))
+    files = {key: _normalize_path(index, file) for key, file in listed.items()}
+    headers = _open_files(reader.source, list(dict.fromkeys(files.values())))
+    # A writer replaces the files, then the index. Raise an error if it has done so meanwhile.
+    reader.source.check_unchanged()
+    _check_headers(index, headers, metadata.pop(HEADER_CHECKSUMS, None))
+    layouts, sources, omitted = {}, {}, dict[str, TensorFormatError]()
+    for key, file in files.items():
+        header = headers[file]
+        if key in header.layouts:
+            layouts[key], sources[key] = header.layouts[key], header.end.source
+        else:
+            expected, hint = "a file with that tensor", "fetch the index and its files again"
+            missing = index.error(f"the file of {key!r}", repr(file), expected, hint)
+            omitted[key] = header.omitted.get(key, missing)
+    if omitted and not layouts:
+        raise next(iter(omitted.values()))
+    file_info = dict(_FILE_INFO)
+    if (total := metadata.pop(TOTAL_SIZE, None)) is not None:
+        file_info[TOTAL_SIZE] = total
+    for name, value in next(iter(headers.values())).metadata.items() if headers else ():
+        if all(header.metadata.get(name) == value for header in headers.values()):
+            metadata.setdefault(name, value)
+    container = keyed.build_container(
+        options, path, layouts, _FILE_INFO, metadata, omitted=omitted, sources=sources
+    )
+    return replace(
+        container,
+        encoding={"tensorfmt": file_info},
+        findings=_find_unlisted(path, files, headers),
+        ends=tuple(header.end for header in headers.values()),
+    )
+
+
+def _find_unlisted(
+    path: str, files: Mapping[str, str], headers: Mapping[str, _Header]
+) -> tuple[Finding, ...]:
+    """Return one finding about all tensors that an index does not list, or in another file."""
+    unlisted = [
+        f"{shorten(repr(key))} in {file}"
+        for file, header in headers.items()
+        for key in (*header.layouts, *header.omitted)
+        if files.get(key) != file
+    ]
+    if not unlisted:
+        return ()
+    actual = (
+        f"{len(unlisted)} tensors of its files are omitted, because it does not list them, or "
+        f"lists them in another file: {shorten(', '.join(unlisted))}"
+    )
+    hint = "open a file to read them"
+    return (Finding(path, "the index", actual, hint=hint, severity="warning"),)
+
+
+def _normalize_path(index: Fields, file: Any) -> str:
+    """Return the path of a file without ``./``. Raise an error if it leaves the directory."""
+    parts = [part for part in file.split("/") if part != "."] if isinstance(file, str) else []
+    # Windows alone gives colons a meaning.
+    names = parts if os.name == "nt" else [part.replace(":", "_") for part in parts]
+    is_inside = bool(parts) and all(map(is_file_name, names))
+    expected = "paths of files in the directory of the index or below"
+    index.check(is_inside, WEIGHT_MAP, shorten(repr(file)), expected)
+    return "/".join(parts)
+
+
+def _open_files(source: Source, names: list[str]) -> dict[str, _Header]:
+    """Read the headers of all files. Remote files are read concurrently."""
+
+    def open_one(name: str) -> _Header:
+        sibling, head = open_sibling(source, name, f"it is named by {source.name}")
+        return _Header.read(HeaderReader(sibling, head))
+
+    return dict(zip(names, source.run(open_one, names), strict=True))
+
+
+def _check_headers(index: Fields, headers: Mapping[str, _Header], checksums: Any) -> None:
+    """Raise an error if a file is not the one that was written with the index."""
+    for file, header in headers.items() if isinstance(checksums, Mapping) else ():
+        expected = checksums.get(file, header.checksum)
+        field, actual = f"the header of {shorten(repr(file))}", f"checksum {header.checksum}"
+        hint = (
+            "the files are from different writes; write them again, or remove "
+            f"{HEADER_CHECKSUMS!r} from the index if the file was changed on purpose"
+        )
+        is_equal = header.checksum == expected
+        index.check(is_equal, field, actual, shorten(str(expected)), hint)
