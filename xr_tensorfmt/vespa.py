@@ -234,8 +234,9 @@ def to_json(
     """
     tensor = arrange_tensor(check_input(data, "the JSON", "Vespa", encoding, drop))
     cells = tensor.encode(tensor.variable.values)
-    cells = cells.reshape(len(tensor.rows), *tensor.header.lengths)
-    return build_tensor(tensor.header, tensor.rows, cells, form)
+    rows = tensor.rows
+    cells = cells.reshape(len(rows), *tensor.header.lengths)
+    return build_tensor(tensor.header, rows, cells, form)
 
 
 def to_jsonl(

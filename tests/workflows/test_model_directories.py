@@ -19,7 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.workflows.formats import WRITABLE, make_array, write
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
-from xr_tensorfmt.core.elements import FLOAT8_NAMES, BFloat16, get_stored_name
+from xr_tensorfmt.core.elements import FLOAT8_NAMES, Narrow, get_stored_name
 
 WEIGHT = np.arange(6, dtype="f4").reshape(2, 3)
 INDEX = "model.safetensors.index.json"
@@ -403,7 +403,7 @@ class TestStoredDtypes:
             open_model(tmp_path / "a.npz", decode_floats=False)
 
     def test_big_endian_bfloat16_is_returned(self) -> None:
-        narrow = BFloat16(big_endian=True).narrow
+        narrow = Narrow("bfloat16", ">").narrow
         values = narrow.decode(np.array([0x3F80, 0x4049], ">u2").view(narrow.stored))
         assert values.dtype == np.dtype(ml_dtypes.bfloat16)
         assert values.astype("f4").tolist() == [1, 3.140625]

@@ -19,7 +19,7 @@ from tests.opening import load
 from tests.strategies import bits
 from xr_tensorfmt import to_file
 from xr_tensorfmt.core import layout as layouts
-from xr_tensorfmt.core.elements import BFloat16, Boolean, Element, Float8, Plain, build_file_dtype
+from xr_tensorfmt.core.elements import Boolean, Element, Narrow, Plain, build_file_dtype
 from xr_tensorfmt.core.layout import WHOLE, Dense, InMemory, Transposed, file_order, read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.sources import find_source
@@ -62,9 +62,9 @@ def selections(draw) -> Selection:
 
 ELEMENTS = (
     *(Plain(np.dtype(item)) for item in ("<f4", ">f4", "<i2", ">u8", ">c16", "u1")),
-    BFloat16(),
-    BFloat16(big_endian=True),
-    Float8("float8_e4m3fn"),
+    Narrow("bfloat16"),
+    Narrow("bfloat16", ">"),
+    Narrow("float8_e4m3fn"),
     Boolean(),
 )
 
@@ -128,15 +128,15 @@ KEPT = {
     "integers of floats": ([3.0, -0.0], "f4", make_plain("<i2"), False),
     "the least integer": ([-(2.0**63)], "f8", make_plain("<i8"), False),
     "rounded": ([0.1, np.inf, np.nan], "f8", make_plain("<f2"), False),
-    "exact integers in bfloat16": ([256, 258], "i8", BFloat16(), False),
+    "exact integers in bfloat16": ([256, 258], "i8", Narrow("bfloat16"), False),
     "bool": ([True, False], "?", make_plain("<f4"), True),
     "truth": ([0.0, 1.0], "f4", Boolean(), True),
     "complex": ([1 + 2j, complex(np.nan, np.inf)], "c16", make_plain("<c8"), False),
     "real as complex": ([1.5], "f4", make_plain("<c8"), True),
-    "bfloat16": ([1.0, np.inf, np.nan, -0.0], "f4", BFloat16(), True),
-    "rounded bfloat16": ([0.1], "f4", BFloat16(), False),
-    "float8": ([448.0, np.nan, -0.0], "f4", Float8("float8_e4m3fn"), True),
-    "rounded float8": ([449.0, 464.0, 0.001], "f4", Float8("float8_e4m3fn"), False),
+    "bfloat16": ([1.0, np.inf, np.nan, -0.0], "f4", Narrow("bfloat16"), True),
+    "rounded bfloat16": ([0.1], "f4", Narrow("bfloat16"), False),
+    "float8": ([448.0, np.nan, -0.0], "f4", Narrow("float8_e4m3fn"), True),
+    "rounded float8": ([449.0, 464.0, 0.001], "f4", Narrow("float8_e4m3fn"), False),
     "nothing": ([], "f4", make_plain("<i1"), True),
 }
 
@@ -161,7 +161,7 @@ LOST = {
     "the largest integer": ([2**63 - 1], "i8", make_plain("<f8"), True, "9223372036854775807"),
     "the largest of all": ([2**64 - 1], "u8", make_plain("<f8"), True, "18446744073709551615"),
     "too long to round": ([(1 << 53) + 1], "i8", make_plain("<f8"), False, "9007199254740993"),
-    "too long for bfloat16": ([257], "i8", BFloat16(), False, "257"),
+    "too long for bfloat16": ([257], "i8", Narrow("bfloat16"), False, "257"),
     "in half precision": ([70000], "i4", make_plain("<f2"), False, "70000"),
     "just too large": ([2.0**63], "f8", make_plain("<i8"), False, "9.223372036854776e+18"),
     "just too large, unsigned": (
@@ -182,11 +182,11 @@ LOST = {
     "no truth": ([2], "i1", Boolean(), False, "2"),
     "complex": ([complex(0, 1e300)], "c16", make_plain("<c8"), False, "1e+300j"),
     "half infinite": ([complex(np.inf, 1e300)], "c16", make_plain("<c8"), False, "1e+300j"),
-    "bfloat16": ([1.001], "f4", BFloat16(), True, "1.001"),
-    "large bfloat16": ([3.4e38], "f4", BFloat16(), False, "3.4e+38"),
-    "float8": ([465.0], "f4", Float8("float8_e4m3fn"), False, "465.0"),
-    "infinite float8": ([np.inf], "f4", Float8("float8_e4m3fn"), False, "inf"),
-    "infinite float8, exact": ([np.inf], "f4", Float8("float8_e4m3fn"), True, "inf"),
+    "bfloat16": ([1.001], "f4", Narrow("bfloat16"), True, "1.001"),
+    "large bfloat16": ([3.4e38], "f4", Narrow("bfloat16"), False, "3.4e+38"),
+    "float8": ([465.0], "f4", Narrow("float8_e4m3fn"), False, "465.0"),
+    "infinite float8": ([np.inf], "f4", Narrow("float8_e4m3fn"), False, "inf"),
+    "infinite float8, exact": ([np.inf], "f4", Narrow("float8_e4m3fn"), True, "inf"),
 }
 
 
@@ -207,7 +207,7 @@ def test_inexact_conversions_raise(case: str) -> None:
         assert message.endswith("change the values, or choose another dtype to keep them")
 
 
-@pytest.mark.parametrize("element", [BFloat16(), Float8("float8_e4m3fn")])
+@pytest.mark.parametrize("element", [Narrow("bfloat16"), Narrow("float8_e4m3fn")])
 def test_rounding_equals_ml_dtypes(element: Element) -> None:
     rng = np.random.default_rng(0)
     values = (rng.normal(size=10000) * 10).astype("f4")
@@ -217,7 +217,7 @@ def test_rounding_equals_ml_dtypes(element: Element) -> None:
 
 
 def test_scalars_are_encoded() -> None:
-    for element in (BFloat16(), Float8("float8_e4m3fn"), Boolean()):
+    for element in (Narrow("bfloat16"), Narrow("float8_e4m3fn"), Boolean()):
         value = np.ones((), element.dtype)
         assert element.decode(np.asarray(element.encode(value))) == value
 

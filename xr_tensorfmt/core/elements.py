@@ -9,12 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-
-from xr_tensorfmt.core.locks import cached_property
 
 Array = NDArray[Any]
 
@@ -41,22 +39,26 @@ def get_dtype_name(dtype: Any) -> str:
 
 
 class Element(ABC):
-    """A numeric type of a file, a frozen dataclass. Its values are in native byte order."""
+    """A numeric type of a file, a frozen dataclass. Its values are in native byte order.
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The usual name of the stored type (``"float64"``)."""
+    Attributes
+    ----------
+    name : str
+        The usual name of the stored type (``"float64"``).
+    stored, dtype : numpy.dtype
+        dtypes of the bytes in the file, and of the values.
+    """
 
-    @property
-    @abstractmethod
-    def stored(self) -> np.dtype[Any]:
-        """dtype of the bytes in the file."""
+    if TYPE_CHECKING:  # a subclass has fields or properties
 
-    @property
-    @abstractmethod
-    def dtype(self) -> np.dtype[Any]:
-        """dtype of the values."""
+        @property
+        def name(self) -> str: ...  # noqa: D102
+
+        @property
+        def stored(self) -> np.dtype[Any]: ...  # noqa: D102
+
+        @property
+        def dtype(self) -> np.dtype[Any]: ...  # noqa: D102
 
     @abstractmethod
     def decode_into(self, values: Array, raw: Array) -> None:
@@ -89,34 +91,6 @@ class Element(ABC):
         """The stored dtype, for ``encoding["dtype"]``."""
         return build_file_dtype(self.name, self.dtype)
 
-    @property
-    def largest(self) -> float:
-        """The largest finite value."""
-        values = _list_values(self)
-        return float(values[np.isfinite(values)].max())
-
-    @property
-    def has_inf(self) -> bool:
-        """Whether infinity is a value."""
-        return bool(np.isinf(_list_values(self)).any())
-
-    @property
-    def has_nan(self) -> bool:
-        """Whether NaN is a value."""
-        return bool(np.isnan(_list_values(self)).any())
-
-
-@cache
-def _list_values(element: Element) -> Array:
-    """Return all values of a small element, and the extreme values of a large one."""
-    kind, nbytes = element.dtype.kind, element.stored.itemsize
-    if nbytes <= 2:
-        bits = np.arange(1 << (8 * nbytes)).astype(f"u{nbytes}")
-        return element.decode(bits.view(element.stored))
-    if kind in "iu":
-        return np.array([float(np.iinfo(element.dtype).max)])
-    return np.array([float(np.finfo(element.dtype).max), np.inf, np.nan])
-
 
 @dataclass(frozen=True)
 class Plain(Element):
@@ -124,7 +98,7 @@ class Plain(Element):
 
     file_dtype: np.dtype[Any]
 
-    @cached_property
+    @property
     def name(self) -> str:
         """The dtype's name."""
         return get_dtype_name(self.file_dtype)
@@ -134,7 +108,7 @@ class Plain(Element):
         """The dtype with the byte order of the file."""
         return self.file_dtype
 
-    @cached_property
+    @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype in native byte order."""
         return self.file_dtype.newbyteorder("=")
@@ -144,7 +118,7 @@ class Plain(Element):
         """The dtype with the byte order of the file."""
         return build_file_dtype(self.name, self.file_dtype)
 
-    @cached_property
+    @property
     def is_native(self) -> bool:
         """Whether the byte order is native."""
         return self.stored == self.dtype
@@ -178,79 +152,40 @@ class Boolean(Element):
 
 # numpy converts indices to 8 bytes. This number of indices fits into the cache.
 _CACHED_INDICES = 1 << 15
-_HALF = np.uint32(16)
 
-
-@cache
-def get_narrow_dtype(name: str) -> np.dtype[Any]:
-    """Return a dtype of ml_dtypes, which is imported at first use."""
-    import ml_dtypes  # noqa: PLC0415  # takes 10 ms
-
-    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-    return dtype
+FLOAT8_NAMES = tuple(
+    f"float8_{kind}" for kind in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")
+)
+"""Names of the one-byte dtypes of ml_dtypes that `Narrow` supports."""
 
 
 @dataclass(frozen=True)
-class BFloat16(Element):
-    """The upper half of a float32. Values are float32, without loss."""
+class Narrow(Element):
+    """A floating-point number of one or two bytes, bfloat16, that ml_dtypes defines.
 
-    big_endian: bool = False
-    rounding: Literal["nearest", "down"] = "nearest"
-    name = "bfloat16"
+    Values are float32, without loss.
+    """
+
+    name: str
+    order: Literal["<", ">"] = "<"
     dtype = np.dtype(np.float32)
 
     @property
     def stored(self) -> np.dtype[Any]:
         """The bits."""
-        return np.dtype(">u2" if self.big_endian else "<u2")
+        return np.dtype(np.uint8 if self.name in FLOAT8_NAMES else f"{self.order}u2")
 
     @property
     def narrow(self) -> Element:
-        """Elements whose values are bfloat16."""
-        return Plain(get_narrow_dtype(self.name).newbyteorder(self.stored.byteorder))
+        """Elements whose values have the dtype of ml_dtypes."""
+        return Plain(_get_narrow_dtype(self.name).newbyteorder(self.order))
 
     def decode_into(self, values: Array, raw: Array) -> None:
-        """Convert to float32. The payload of NaN is kept."""
-        native = raw.astype(np.uint16, copy=False)
-        np.copyto(values, native.view(get_narrow_dtype(self.name)))
-
-    def encode(self, values: Array) -> Array:
-        """Round to nearest, ties to even, or keep the upper half. NaN keeps its upper half."""
-        values = np.ascontiguousarray(values).reshape(values.shape)
-        bits, nan = values.view(np.uint32), np.isnan(values)
-        if self.rounding == "down":
-            stored = (bits >> _HALF).astype(self.stored)
-        else:
-            with np.errstate(invalid="ignore"):  # signaling NaNs become quiet
-                rounded = values.astype(get_narrow_dtype(self.name))
-            stored = rounded.view(np.uint16).astype(self.stored, copy=False)
-        if nan.any():
-            kept = bits[nan] >> _HALF
-            # Set a bit of a NaN that has bits in the lower half only. It must not become infinite.
-            stored[nan] = np.where(kept & np.uint32(0x7F) == 0, kept | np.uint32(0x40), kept)
-        return stored
-
-
-@dataclass(frozen=True)
-class Float8(Element):
-    """A byte that ml_dtypes defines. Values are float32, without loss."""
-
-    dtype_name: str
-    stored = np.dtype(np.uint8)
-    dtype = np.dtype(np.float32)
-
-    @property
-    def name(self) -> str:
-        """The name in ml_dtypes."""
-        return self.dtype_name
-
-    @property
-    def narrow(self) -> Element:
-        """Elements whose values are the bytes, with the dtype of ml_dtypes."""
-        return Plain(get_narrow_dtype(self.name))
-
-    def decode_into(self, values: Array, raw: Array) -> None:
-        """Look up each byte in a table, which is several times faster than ml_dtypes."""
+        """Convert to float32. Looking up bytes is several times faster than ml_dtypes."""
+        if raw.itemsize > 1:
+            native = raw.astype(np.uint16, copy=False)
+            np.copyto(values, native.view(_get_narrow_dtype(self.name)))
+            return
         table = _compute_float8_values(self.name)
         flat, results = np.ravel(raw), values.reshape(-1)
         for start in range(0, flat.size, _CACHED_INDICES):
@@ -259,29 +194,33 @@ class Float8(Element):
             np.take(table, flat[part], out=results[part], mode="clip")
 
     def encode(self, values: Array) -> Array:
-        """Round as ml_dtypes does. Values that are too large become infinite or NaN."""
+        """Round to nearest, ties to even. Values that are too large become infinite or NaN."""
         with np.errstate(invalid="ignore"):  # signaling NaNs become quiet
-            return values.astype(get_narrow_dtype(self.name), order="C").view(np.uint8)
+            rounded = values.astype(_get_narrow_dtype(self.name), order="C")
+        return rounded.view(f"u{rounded.itemsize}").astype(self.stored, copy=False)
 
 
-FLOAT8_NAMES = tuple(
-    f"float8_{kind}" for kind in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")
-)
-"""Names of the dtypes of ml_dtypes that `Float8` supports."""
+@cache
+def _get_narrow_dtype(name: str) -> np.dtype[Any]:
+    """Return a dtype of ml_dtypes, which is imported at first use."""
+    import ml_dtypes  # noqa: PLC0415  # takes 10 ms
 
-
-def build_elements(dtypes: Iterable[str], order: Literal["<", ">"] = "<") -> dict[str, Element]:
-    """Return the element of every dtype name, in a byte order."""
-    elements = Boolean(), BFloat16(big_endian=order == ">"), *map(Float8, FLOAT8_NAMES)
-    special: dict[str, Element] = {element.name: element for element in elements}
-    # The string makes numpy return its singleton if the byte order is native.
-    return {
-        name: special.get(name) or Plain(np.dtype(np.dtype(name).newbyteorder(order).str))
-        for name in dtypes
-    }
+    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return dtype
 
 
 @cache
 def _compute_float8_values(name: str) -> NDArray[np.float32]:
     """Return the value of every byte."""
-    return np.arange(1 << 8, dtype=np.uint8).view(get_narrow_dtype(name)).astype(np.float32)
+    return np.arange(1 << 8, dtype=np.uint8).view(_get_narrow_dtype(name)).astype(np.float32)
+
+
+def build_elements(dtypes: Iterable[str], order: Literal["<", ">"] = "<") -> dict[str, Element]:
+    """Return the element of every dtype name, in a byte order."""
+    narrow = (Narrow(name, order) for name in ("bfloat16", *FLOAT8_NAMES))
+    special: dict[str, Element] = {element.name: element for element in (Boolean(), *narrow)}
+    # The string makes numpy return its singleton if the byte order is native.
+    return {
+        name: special.get(name) or Plain(np.dtype(np.dtype(name).newbyteorder(order).str))
+        for name in dtypes
+    }

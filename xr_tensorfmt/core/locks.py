@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Hashable
-from contextlib import nullcontext
 from threading import Lock
 from typing import Any, Generic, TypeVar
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 Value = TypeVar("Value")
 
@@ -20,14 +18,17 @@ def call_in_children(call: Callable[[], object]) -> None:
 
 
 class ForkSafeLock:
-    """A lock that is replaced in forked processes, where the thread that holds it is missing."""
+    """A lock per process, because the thread that holds a lock is missing in forked processes."""
 
     def __init__(self) -> None:
-        self.current = Lock()
-        _locks.add(self)
+        self._locks: dict[int, Any] = {}
+
+    @property
+    def current(self) -> Any:
+        """The lock of this process."""
+        return self._locks.setdefault(os.getpid(), Lock())
 
 
-_locks: WeakSet[ForkSafeLock] = WeakSet()
 _shared: WeakValueDictionary[Hashable, ForkSafeLock] = WeakValueDictionary()
 _sharing = ForkSafeLock()
 
@@ -36,22 +37,6 @@ def share_lock(key: Hashable) -> ForkSafeLock:
     """Return the lock of a key, which is the same for all who hold it at a time."""
     with _sharing.current:
         return _shared.setdefault(key, ForkSafeLock())
-
-
-def _reset_all() -> None:
-    for lock in list(_locks):
-        lock.current = Lock()
-
-
-call_in_children(_reset_all)
-
-
-class cached_property(functools.cached_property[Value]):  # noqa: N801  # like the original
-    """`functools.cached_property` without its lock, which a process may be forked with."""
-
-    def __init__(self, func: Callable[[Any], Value]) -> None:
-        super().__init__(func)
-        self.lock = nullcontext()  # not used from Python 3.12 on
 
 
 class CachedValue(Generic[Value]):

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from math import prod
 from typing import Any
 
 import dask.array
@@ -28,7 +27,6 @@ from xr_tensorfmt.core.layout import (
     Layout,
     file_order,
 )
-from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.selection import Indices, Selection
 from xr_tensorfmt.datasets.lazy_array import (
     drop_chunks,
@@ -68,32 +66,27 @@ class BlockGrid:
     axes: Sequence[int]
     """The axis of the variable for every axis of the layout."""
     conversion: Conversion
-    chunks: Chunks
+    slices: Sequence[tuple[slice, ...]]
+    """The slices of each block."""
     nbytes: int
     """Size of the values in memory."""
     indices: tuple[Indices, ...] | None
     """The elements of every axis of the layout, or None for all."""
 
-    @cached_property
+    @property
     def count(self) -> int:
         """Number of blocks."""
-        return prod(map(len, self.chunks))
-
-    @cached_property
-    def _slices(self) -> list[tuple[slice, ...]]:
-        if self.count == 1:  # dask takes longer than the write of a small tensor
-            return [tuple(slice(0, length) for (length,) in self.chunks)]
-        return slices_from_chunks(self.chunks)  # type: ignore[no-untyped-call,no-any-return]
+        return len(self.slices)
 
     def read(self, block: int) -> Array:
         """Return the values of a block. The variable does not keep lazy ones."""
-        data, key = get_lazy_data(self.variable), self._slices[block]
+        data, key = get_lazy_data(self.variable), self.slices[block]
         values: Array = data[key] if isinstance(data, np.ndarray) else self.variable[key].values
         return values
 
     def encode(self, block: int, values: Any) -> Iterator[EncodedBatch]:
         """Convert the values of a block to bytes."""
-        slices = self._slices[block]
+        slices = self.slices[block]
         array = _to_numpy(self.conversion.name, values, tuple(s.stop - s.start for s in slices))
         converted: Any = self.conversion.apply(array.transpose(self.axes))
         whole = self.indices or tuple(map(range, self.layout.shape))
@@ -146,10 +139,11 @@ def _divide(item: PlannedVariable) -> BlockGrid:
         variable, chunks = _choose_chunks(variable, layout, axes)
     elif is_chunked(variable) and nbytes <= BATCH_BYTES:
         variable = drop_chunks(variable)  # a task takes longer than reading few bytes
-    has_chunks = is_chunked(variable)
-    return BlockGrid(
-        variable, has_chunks, layout, axes, item.conversion, chunks, nbytes, item.indices
-    )
+    slices = [tuple(slice(0, length) for length in variable.shape)]
+    if any(len(lengths) > 1 for lengths in chunks):  # dask takes longer than a small write
+        slices = slices_from_chunks(chunks)  # type: ignore[no-untyped-call]
+    has_chunks, conversion = is_chunked(variable), item.conversion
+    return BlockGrid(variable, has_chunks, layout, axes, conversion, slices, nbytes, item.indices)
 
 
 def _choose_chunks(

@@ -132,13 +132,13 @@ class Conversion:
         stored = element.decode(element.encode(values))
         if exact:
             preserved = stored == values
-        else:  # rounded, but an element without infinity may have its largest value instead
-            limit = np.inf if element.has_inf else _compute_rounding_limit(element)
+        else:  # rounded, but large values may have become the largest value
+            limit = _find_limit(element)
             preserved = np.isfinite(stored) & (np.abs(values) <= limit) & np.isfinite(values)
         if preserved.all():
             return
-        preserved |= np.isinf(values) & (stored == values) & element.has_inf
-        preserved |= np.isnan(values) & np.isnan(stored) & element.has_nan
+        preserved |= np.isinf(values) & (stored == values)
+        preserved |= np.isnan(values) & np.isnan(stored)
         self._check(values, preserved, dtype)
 
     def _check(self, values: Array, preserved: Any, dtype: np.dtype[Any]) -> None:
@@ -157,12 +157,10 @@ class Conversion:
 
 
 @cache
-def _compute_rounding_limit(element: Element) -> float:
-    """Return the limit above which no value is rounded to the largest one of an element."""
-    smaller = element.largest * (1 - 0.5 ** np.arange(1, 25))
-    rounded = element.decode(element.encode(smaller.astype(element.dtype)))
-    spacing = element.largest - rounded[rounded < element.largest].max()
-    return float(element.largest + spacing / 2)
+def _find_limit(element: Element) -> float:
+    """Return the finite value that an element stores for infinity, or infinity."""
+    limit = element.decode(element.encode(np.array([np.inf], element.dtype)))[0]
+    return float(limit) if np.isfinite(limit) else np.inf
 
 
 def _is_preserved(values: Array, converted: Array, exact: bool) -> Array:

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.core.elements import BFloat16, Element, Plain
+from xr_tensorfmt.core.elements import Array, Element, Narrow, Plain
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
-from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
 
@@ -92,11 +91,20 @@ def pack_string(string: str) -> bytes:
     return pack(len(content)) + content
 
 
-# In the order of their numbers. Vespa truncates to bfloat16, whereas ml_dtypes rounds.
+class _Truncated(Narrow):
+    """A bfloat16 of Vespa, which drops the lower bits, whereas ml_dtypes rounds."""
+
+    def encode(self, values: Array) -> Array:
+        """Keep the upper half."""
+        upper = values.view(np.uint32) & np.uint32(0xFFFF0000)
+        return super().encode(np.where(np.isnan(values), values, upper.view(np.float32)))
+
+
+# In the order of their numbers.
 CELL_TYPES: dict[str, Element] = {
     "double": Plain(np.dtype(">f8")),
     "float": Plain(np.dtype(">f4")),
-    "bfloat16": BFloat16(big_endian=True, rounding="down"),
+    "bfloat16": _Truncated("bfloat16", ">"),
     "int8": Plain(np.dtype(np.int8)),
 }
 
@@ -165,17 +173,17 @@ class VespaHeader:
         element = CELL_TYPES[self.cell_type]
         return element if self.decode_floats else element.narrow
 
-    @cached_property
+    @property
     def cells(self) -> int:
         """Number of cells in a block."""
         return prod(self.lengths)
 
-    @cached_property
+    @property
     def block_bytes(self) -> int:
         """Size of the cells of a block."""
         return self.cells * self.element.stored.itemsize
 
-    @cached_property
+    @property
     def type(self) -> str:
         """The type as Vespa formats it, with dimensions sorted by name and without double."""
         sizes = dict.fromkeys(self.mapped, "{}")

@@ -20,7 +20,6 @@ from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, Bytes, Extents, Integ
 from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, Dense, EncodedBatch, view_as_bytes
-from xr_tensorfmt.core.locks import cached_property
 from xr_tensorfmt.core.selection import Selection, indices_to_array
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.formats.vespa.json_forms import Form, build_tensor, is_type
@@ -77,7 +76,7 @@ class Arranged:
     variable: Variable
     conversion: Conversion
 
-    @cached_property
+    @property
     def rows(self) -> list[tuple[str, ...]]:
         """The labels of each block."""
         columns = (column.tolist() for column in self.labels.values())
