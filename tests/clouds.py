@@ -86,11 +86,11 @@ class AzureStore(Cloud):
         self.port = port
 
     def of_obstore(self, key: str = KEY) -> Any:
-        """The container, by obstore."""
-        from obstore.store import AzureStore as Container  # noqa: PLC0415
+        """The account, by obstore."""
+        from obstore.fsspec import FsspecStore  # noqa: PLC0415
 
-        return Container(
-            "bucket",
+        return FsspecStore(
+            "az",
             account_name=ACCOUNT,
             account_key=key,
             endpoint=f"http://127.0.0.1:{self.port}/{ACCOUNT}",

@@ -10,7 +10,6 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from http.client import HTTPConnection
 from threading import Condition, Event
 from typing import Any
@@ -273,28 +272,7 @@ def use_calls(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
     return name, {"fs": Plain(server.url)}
 
 
-PAUSES = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=2)}
-SETTINGS = {
-    "client_options": {"allow_http": True},
-    "retry_config": {"max_retries": 2, "backoff": PAUSES},
-}
-
-
-def use_obstore(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
-    from obstore.store import S3Store  # noqa: PLC0415
-
-    bucket, _, key = name.partition("/")
-    return key, {"fs": S3Store(bucket, endpoint=server.url, skip_signature=True, **SETTINGS)}
-
-
-def use_obstore_http(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
-    from obstore.store import HTTPStore  # noqa: PLC0415
-
-    return name, {"fs": HTTPStore(server.url, **SETTINGS)}
-
-
 Way = Callable[[FaultServer, str], tuple[str, dict[str, Any]]]
 DIRECT: list[Way] = [use_http, use_s3]
-OBSTORE: list[Way] = [use_obstore, use_obstore_http]
 HIDDEN: list[Way] = [use_coroutines, use_calls]
-WAYS = [*DIRECT, *HIDDEN, *OBSTORE]
+WAYS = [*DIRECT, *HIDDEN]

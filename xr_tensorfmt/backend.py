@@ -80,7 +80,7 @@ class TensorFormatBackend(BackendEntrypoint):
         storage_options : mapping, optional
             Options of the fsspec file system of a URL, such as ``{"anon": True}`` for S3.
         fs : AbstractFileSystem, optional
-            The fsspec file system, or obstore store, of the path `filename_or_obj`.
+            The fsspec file system of the path `filename_or_obj`.
         timeout : float or None, default: 60
             Seconds to wait for one attempt of a request to a store, plus 1 second per 5000
             requested bytes. Failed requests are retried. None disables the limit.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from itertools import takewhile
 from math import isqrt, prod
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,11 @@ from xr_tensorfmt.datasets.building import Keywords, check_keywords, find_droppe
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.opening import parse_file
 from xr_tensorfmt.sources import is_url
-from xr_tensorfmt.sources.locations import Location, ObstoreStore
-from xr_tensorfmt.sources.stores import RemoteFile, open_remote
+from xr_tensorfmt.sources.local import FileObject
+from xr_tensorfmt.sources.locations import Location, build_sibling_path
 
 try:
+    from obspec_utils.readers import BufferedStoreReader
     from obspec_utils.registry import ObjectStoreRegistry
     from virtualizarr.manifests import ChunkManifest, ManifestArray, ManifestGroup, ManifestStore
     from virtualizarr.manifests.utils import create_v3_array_metadata
@@ -100,15 +100,28 @@ class TensorFormatParser:
         url = unquote(url) if url.startswith("file:") else url
         if url.startswith("file:") and set("?#") & set(url):
             raise ValueError(f"{url}: VirtualiZarr cannot read names with ? or #; rename the file")
-        store, path = registry.resolve(url)
-        source, head = open_remote(Location(url, ObstoreStore(store), path))
-        container = parse_file(HeaderReader(source, head), keywords)
+        source = _RegistryFile(url, registry)
+        container = parse_file(HeaderReader(source, b""), keywords)
         container = groups.select_group(container, self.group, self.separator)
         return _build_store(source, keywords, container, registry)
 
 
+class _RegistryFile(FileObject):
+    """An object in the stores of a registry, which also have its sibling files."""
+
+    def __init__(self, url: str, registry: ObjectStoreRegistry[Any]) -> None:
+        self.url, self._registry = url, registry
+        store, path = registry.resolve(url)
+        location = Location(url, store, path)
+        location.call(super().__init__, BufferedStoreReader(store, path), "", location.name)
+
+    def sibling(self, path: str) -> tuple[_RegistryFile, bytes]:
+        """Open another object by its path relative to the directory."""
+        return _RegistryFile(build_sibling_path(self.url, path), self._registry), b""
+
+
 def _build_store(
-    source: RemoteFile,
+    source: _RegistryFile,
     keywords: Keywords,
     container: Container,
     registry: ObjectStoreRegistry[Any],
@@ -216,13 +229,13 @@ class VirtualStore(ManifestStore):
         raise NotImplementedError("files have no groups; use open_virtual_dataset")
 
 
-def _build_manifest_array(tensor: Tensor, source: RemoteFile, target: int) -> ManifestArray:
+def _build_manifest_array(tensor: Tensor, source: _RegistryFile, target: int) -> ManifestArray:
     """Build the array of a tensor, in chunks of about `target` bytes."""
     layout, attrs, file = tensor.layout, _convert_attrs(tensor.attrs), tensor.source or source
     dense, axes = layout, tuple(range(len(layout.shape)))
     if isinstance(layout, Transposed):
         dense, axes = layout.inner, layout.axes
-    if not isinstance(dense, Dense) or not isinstance(file, RemoteFile):
+    if not isinstance(dense, Dense) or not isinstance(file, _RegistryFile):
         raise NotImplementedError(f"its layout {type(dense).__name__} is not a single array of it")
     dtype, more = _choose_data_type(dense.element)
     if more.keys() & attrs.keys():
@@ -256,13 +269,12 @@ def _build_manifest_array(tensor: Tensor, source: RemoteFile, target: int) -> Ma
         attributes={**attrs, **more},
     )
     manifest = ChunkManifest.from_arrays(
-        paths=np.full(offsets.shape, file.location.url, dtype=np.dtypes.StringDType()),
+        paths=np.full(offsets.shape, file.url, dtype=np.dtypes.StringDType()),
         offsets=np.ascontiguousarray(offsets, dtype=np.uint64).reshape(offsets.shape),
         lengths=np.full(offsets.shape, nbytes, dtype=np.uint64),
         validate_paths=False,
     )
-    array_class = TransposedArray if codecs else ManifestArray
-    return array_class(metadata=metadata, chunkmanifest=manifest)
+    return ManifestArray(metadata=metadata, chunkmanifest=manifest)
 
 
 def find_dividing_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...] | None:
@@ -308,56 +320,6 @@ def _to_list(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufUS":
         return value.tolist()
     raise TypeError(f"{value!r} is of type {type(value).__name__}")
-
-
-class TransposedArray(ManifestArray):
-    """An array whose first codec is transpose, which VirtualiZarr cannot extend by a dim."""
-
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Call a function of numpy, as xarray does to combine arrays."""
-        if func is np.broadcast_to:
-            array, shape = args
-            args = (array[(None,) * (len(shape) - array.ndim) + (...,)], shape)
-        result = super().__array_function__(func, types, args, kwargs)
-        return _wrap(result) if isinstance(result, ManifestArray) else result
-
-    def __getitem__(self, key: Any, /) -> ManifestArray:
-        """Add a dim for each None at the beginning."""
-        keys = key if isinstance(key, tuple) else (key,)
-        added = sum(1 for _ in takewhile(lambda item: item is None, keys))
-        array: ManifestArray = _wrap(super().__getitem__(keys[added:]))
-        for _ in range(added):
-            array = _prepend_axis(array)
-        return array
-
-    def rename_paths(self, new: str | Callable[[str], str]) -> ManifestArray:
-        """Replace the URLs of the files."""
-        return _wrap(super().rename_paths(new))
-
-    def to_virtual_variable(self) -> Variable:
-        """Return a variable of this array."""
-        variable = super().to_virtual_variable()
-        variable.data = _wrap(variable.data)
-        return variable
-
-
-def _wrap(array: ManifestArray) -> TransposedArray:
-    return TransposedArray(array.metadata, array.manifest)
-
-
-def _prepend_axis(array: ManifestArray) -> TransposedArray:
-    """Add a first axis of length 1, which becomes the slowest of the file."""
-    from_dict = type(array.metadata).from_dict
-    document: dict[str, Any] = array.metadata.to_dict()
-    transpose, *codecs = document["codecs"]
-    plain = ManifestArray(from_dict({**document, "codecs": codecs}), array.manifest)
-    expanded: Any = np.expand_dims(plain, axis=0)
-    order = (0, *(axis + 1 for axis in transpose["configuration"]["order"]))
-    transpose = {**transpose, "configuration": {"order": order}}
-    document = expanded.metadata.to_dict()
-    return TransposedArray(
-        from_dict({**document, "codecs": (transpose, *document["codecs"])}), expanded.manifest
-    )
 
 
 parser = TensorFormatParser()

@@ -152,17 +152,17 @@ def test_container_of_azure_is_read_by_obstore() -> None:
     with clouds.run_azure() as cloud:
         url = cloud.put("o/a.tens", tf.make_0_9(VALUES))
         for chunks in (None, {}):
-            tensor = open_lazily("o/a.tens", fs=cloud.of_obstore(), chunks=chunks).tensor
+            tensor = open_lazily("bucket/o/a.tens", fs=cloud.of_obstore(), chunks=chunks).tensor
             np.testing.assert_array_equal(tensor[3, 5:9], VALUES[3, 5:9])
             np.testing.assert_array_equal(pickle.loads(pickle.dumps(tensor)), VALUES)
         with pytest.raises(FileNotFoundError) as missing:
-            open_lazily("gone.tens", fs=cloud.of_obstore())
+            open_lazily("bucket/gone.tens", fs=cloud.of_obstore())
         assert missing.value.filename == cloud.url("gone.tens")
         with pytest.raises(PermissionError, match="403") as refused:
-            open_lazily("o/a.tens", fs=cloud.of_obstore(cloud.secret))
+            open_lazily("bucket/o/a.tens", fs=cloud.of_obstore(cloud.secret))
         assert cloud.secret not in str(refused.value)
         assert refused.value.filename == url
-        tensor = open_lazily("o/a.tens", fs=cloud.of_obstore()).tensor
+        tensor = open_lazily("bucket/o/a.tens", fs=cloud.of_obstore()).tensor
         cloud.put("o/a.tens", tf.make_0_9(VALUES + 1))
         with pytest.raises(SourceChangedError, match="it has been replaced since it was opened"):
             tensor.load()

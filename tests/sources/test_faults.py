@@ -25,7 +25,6 @@ from tests import tensfiles as tf
 from tests.fault_server import (
     DIRECT,
     HIDDEN,
-    OBSTORE,
     WAYS,
     Fault,
     FaultServer,
@@ -197,22 +196,13 @@ FINAL: dict[Fault, tuple[type[Exception], str]] = {
 }
 
 
-OF_OBSTORE = {
-    faults.other_range: (OSError, "Requested 16848..16872, got 16840..16864"),
-    faults.no_ranges: (OSError, "(non-partial response|not supported)"),
-    faults.short_range: (OSError, "Requested 16848..16872, got 16848..16871"),
-    faults.no_content_range: (OSError, "Content-Range header not present"),
-    faults.endless: (OSError, "Content-Length Header missing"),
-}
-
-
 @chunked
-@pytest.mark.parametrize("way", [*DIRECT, *OBSTORE], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", DIRECT, ids=lambda way: way.__name__)
 def test_permanent_failures_are_not_retried(
     server: FaultServer, way: Way, chunks: dict | None
 ) -> None:
     tensor = open_from(server, way, chunks=chunks)
-    for fault, (error, words) in {**FINAL, **(OF_OBSTORE if way in OBSTORE else {})}.items():
+    for fault, (error, words) in FINAL.items():
         server.forget()
         server.always = fault
         with pytest.raises(error, match=words):
@@ -386,7 +376,7 @@ READERS = {
 # It imports everything before it forks, and has no threads then. A process ends as Python ends.
 NURSERY = """
 import asyncio, os, pickle, signal, sys, threading, time, traceback
-import aiohttp, dask.array, obstore.store, s3fs, xarray as xr
+import aiohttp, dask.array, s3fs, xarray as xr
 import xr_tensorfmt.backend
 from xr_tensorfmt.cli import main
 

@@ -475,7 +475,7 @@ def test_file_url_is_local_file(tmp_path: Path) -> None:
             "/a",
             {"fs": "s3"},
             TypeError,
-            "fs= must be a file system of fsspec, or for reading a store of obstore, not a str",
+            "file system of fsspec, for example obstore.fsspec.FsspecStore, not a str",
         ),
         (b"TENS", {"fs": MemoryFileSystem()}, TypeError, "needs the path of a file in it"),
         ("nowhere://a", {}, FileNotFoundError, "fsspec knows no protocol 'nowhere'"),

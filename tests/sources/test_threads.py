@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 import xarray as xr
-from obstore.store import MemoryStore
+from fsspec.implementations.memory import MemoryFileSystem
 
 from tests import tensfiles as tf
 from tests.opening import open_tensor
@@ -54,9 +54,9 @@ def test_openings_with_new_stores_leave_no_threads() -> None:
     values = np.arange(6000.0).reshape(30, 200)
     tensors = []
     for number in range(12):
-        store = MemoryStore()
-        store.put("t.bin", tf.make_0_9(values))
-        tensors.append(open_tensor("t.bin", fs=store))
+        store = MemoryFileSystem(skip_instance_cache=True)
+        store.pipe_file("/t.bin", tf.make_0_9(values))
+        tensors.append(open_tensor("/t.bin", fs=store))
         ds = xr.Dataset({f"v{n}": ("x", tensors[-1][:, n].variable._data) for n in range(30)})
         asyncio.run(ds.load_async())
         if number == 0:

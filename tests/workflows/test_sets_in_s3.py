@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from threading import Lock
 from typing import Any
 
-import obstore.store
 import pytest
 import s3fs
+from obstore.fsspec import FsspecStore
 
 from tests.servers import S3Store
 from tests.workflows.sets import KINDS, read_set, write_set
@@ -42,17 +42,16 @@ def bucket(s3: S3Store) -> Iterator[s3fs.S3FileSystem]:
 
 def read(s3: S3Store, kind: str) -> set[float] | None:
     """Read a set by s3fs and by obstore."""
-    store = obstore.store.S3Store(
-        "bucket",
+    fs = FsspecStore(
+        "s3",
         endpoint=s3.options["endpoint_url"],
         access_key_id="key",
         secret_access_key="secret",
         region="us-east-1",
-        virtual_hosted_style_request=False,
         client_options={"allow_http": True},
     )
     values = read_set(kind, DIRECTORY, storage_options=s3.options)
-    assert read_set(kind, "b", fs=store) == values
+    assert read_set(kind, DIRECTORY, fs=fs) == values
     return values
 
 

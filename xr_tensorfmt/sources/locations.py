@@ -18,7 +18,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from xr_tensorfmt.core.source import DEFAULT_TIMEOUT, Result, check_timeout
 from xr_tensorfmt.errors import redact
-from xr_tensorfmt.sources import get_class_names, get_path, is_url, split_chain
+from xr_tensorfmt.sources import get_class_names, get_packages, get_path, is_url, split_chain
 from xr_tensorfmt.sources.requests import MAX_REQUESTS
 from xr_tensorfmt.sources.store_errors import translate_error
 
@@ -108,12 +108,14 @@ class Location:
 
     def renew_after_fork(self) -> Location:
         """Return the location with a new file system if the process was forked without threads."""
-        if isinstance(self.fs, ObstoreStore):
-            self.fs.check_process()
-            return self
         try:
             getattr(self.fs, "loop", None)
         except RuntimeError:  # fsspec refuses the event loop of another process
+            if "obstore" in get_packages(self.fs):  # its threads are missing here
+                raise RuntimeError(
+                    "a store of obstore cannot be used in a forked process; start the process "
+                    "with 'spawn' or 'forkserver'"
+                ) from None
             return replace(self, fs=pickle.loads(pickle.dumps(self.fs)))  # noqa: S301  # own bytes
         return self
 
@@ -159,8 +161,7 @@ def locate_for_reading(
     timeout = check_timeout(timeout)
     # botocore must not retry as well.
     config = {"retries": {"total_max_attempts": 1}, "read_timeout": timeout}
-    is_obstore = hasattr(fs, "head_async") and hasattr(fs, "get_async")
-    location = locate(file, options, ObstoreStore(fs) if is_obstore else fs, config)
+    location = locate(file, options, fs, config)
     # The first request to a cache may download the whole file.
     timeout = None if is_cache(location.fs) else timeout
     return replace(location, timeout=timeout, verify_unchanged=verify_unchanged)
@@ -219,63 +220,9 @@ def _locate_in_file_system(fs: Any, path: Any) -> Location:
     """Return the location of a path in its form for a file system."""
     if not isinstance(path, str):
         raise TypeError(f"fs= needs the path of a file in it, not a {type(path).__name__}")
-    if isinstance(fs, ObstoreStore):
-        return Location("", fs, path.strip("/"))
     if not isinstance(fs, AbstractFileSystem):
         raise TypeError(
-            "fs= must be a file system of fsspec, or for reading a store of obstore, not a "
+            "fs= must be a file system of fsspec, for example obstore.fsspec.FsspecStore, not a "
             f"{type(fs).__name__}"
         )
     return Location("", fs, fs._strip_protocol(path))  # noqa: SLF001  # fsspec has no public form
-
-
-_ROOTS = {
-    "Azure": "az://",
-    "GCS": "gs://",
-    "Local": "file:///",
-    "Memory": "memory://",
-    "S3": "s3://",
-}
-
-_processes: set[int] = set()
-"""Processes that have used obstore. A process forked from one of them lacks its threads."""
-
-
-class ObstoreStore:
-    """A store of obstore, with the attributes of an fsspec file system that are used to read."""
-
-    async_impl = True
-    storage_args = ()
-
-    def __init__(self, store: Any) -> None:
-        _processes.add(os.getpid())
-        self.store = store
-        names = "url", "prefix", "config", "client_options"
-        self.storage_options = {name: getattr(store, name, None) for name in names}
-
-    def __reduce__(self) -> tuple[type[ObstoreStore], tuple[Any]]:
-        return ObstoreStore, (self.store,)
-
-    def check_process(self) -> None:
-        """Raise RuntimeError if the process was forked after obstore was used."""
-        if _processes - {os.getpid()}:
-            raise RuntimeError(
-                "a store of obstore cannot be used in a forked process; start the process with "
-                "'spawn' or 'forkserver', or pass an fsspec file system"
-            )
-
-    def invalidate_cache(self, path: str) -> None:
-        """Do nothing. obstore does not cache."""
-
-    def unstrip_protocol(self, path: str) -> str:
-        """Return the URL of an object."""
-        options = self.storage_options
-        config = options["config"] or {}
-        bucket = config.get("bucket") or config.get("container_name")
-        parts = options["url"], bucket, options["prefix"], path
-        joined = "/".join(str(part).strip("/") for part in parts if part)
-        names = [base.__name__.removesuffix("Store") for base in type(self.store).__mro__]
-        return next((_ROOTS[name] for name in names if name in _ROOTS), "") + joined
-
-    async def _info(self, path: str) -> dict[str, Any]:
-        return dict(await self.store.head_async(path))

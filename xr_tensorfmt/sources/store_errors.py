@@ -97,8 +97,6 @@ def find_response(error: BaseException) -> Response:
     """Return the HTTP response in an error of a library."""
     if str(error).startswith("Forbidden: "):  # gcsfs
         return Response(403, str(error).partition("\n")[2])
-    if type(error).__name__ == "PreconditionError":  # obstore
-        return Response(412)
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore
         metadata, details = response.get("ResponseMetadata", {}), response.get("Error", {})

@@ -1,4 +1,4 @@
-"""Objects in stores: concurrent requests for byte ranges, by fsspec or by obstore."""
+"""Objects in stores: concurrent requests for byte ranges."""
 
 from __future__ import annotations
 
@@ -343,16 +343,6 @@ def _read_copy(fs: Any, path: str, start: int, stop: int) -> tuple[dict[str, Any
         raise ConnectionAbortedError(ECONNABORTED, str(error)) from None
 
 
-async def _request_from_obstore(request: RangeRequest, buffer: memoryview) -> RangeResponse:
-    store: Any = request.location.fs.store
-    options: dict[str, Any] = {"range": (request.start, request.stop)}
-    if request.version.strong_etag:
-        options["if_match"] = request.version.strong_etag
-    response = await store.get_async(request.location.path, options=options)
-    count = _copy_bytes(await response.bytes_async(), buffer)
-    return RangeResponse(count, Version.from_info(response.meta))
-
-
 RangeFunction = Callable[[RangeRequest, memoryview], Awaitable[RangeResponse]]
 
 _RANGE_FUNCTIONS: dict[str, RangeFunction] = {
@@ -361,7 +351,6 @@ _RANGE_FUNCTIONS: dict[str, RangeFunction] = {
     "fsspec.implementations.http.HTTPFileSystem": _request_from_http,
     "gcsfs.core.GCSFileSystem": _request_from_google,
     "s3fs.core.S3FileSystem": _request_from_s3,
-    "xr_tensorfmt.sources.locations.ObstoreStore": _request_from_obstore,
     "builtins.object": _request_from_any,
 }
 """Functions that request a byte range, by classes of file systems that may not be imported.
