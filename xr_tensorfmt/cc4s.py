@@ -24,7 +24,7 @@ from xr_tensorfmt.formats.cc4s.write import (
 )
 from xr_tensorfmt.formats.recognition import list_files
 from xr_tensorfmt.sources import get_path, is_url
-from xr_tensorfmt.writing.encoding import get_file_info, resolve_encoding
+from xr_tensorfmt.writing.checked_input import get_file_info, resolve_encoding
 
 __all__ = ["open_calculation", "to_calculation"]
 

@@ -46,13 +46,12 @@ _MODULES = {
     "core.file_format": "CONTRACT_VERSION Match OpenOptions name_dims share_options",
     "core.header": "Fields check_size read_json",
     "core.gathered": "Gathered put_at",
-    "core.layout": "InMemory UnrepresentableValueError transpose_layout",
+    "core.layout": "InMemory transpose_layout",
     "core.selection": "Selection",
     "core.source": "Source",
     "errors": "Finding",
     "writing.checked_input": "CheckedInput",
-    "writing.encoding": "Conversion",
-    "writing.file_plan": "FilePlan Piece PlannedVariable",
+    "writing.file_plan": "Conversion FilePlan Piece PlannedVariable",
 }
 # Modules of names that are imported at their first use. Writers need xarray and dask.
 _LAZY = {name: module for module, names in _MODULES.items() for name in names.split()}

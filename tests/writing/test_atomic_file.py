@@ -516,36 +516,6 @@ def test_parts_of_two_unfinished_files_do_not_become_one(tmp_path: Path) -> None
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
-def test_one_task_computed_by_many_threads_at_once_gives_whole_files(tmp_path: Path) -> None:
-    path = tmp_path / "a.mag"
-    chunks = da.from_array(np.full((64, 256), 7, "f4"), chunks=(1, 256))
-    task = to_file(xr.Dataset({"a": (("x", "y"), chunks)}), path, "mag", compute=False)
-    task.compute()
-    stop = threading.Event()
-    problems: list[Exception] = []
-    computed = []
-
-    def compute() -> None:
-        while not stop.is_set():
-            try:
-                task.compute(scheduler="synchronous")
-                computed.append(1)
-            except Exception as error:  # noqa: BLE001
-                problems.append(error)
-
-    threads = [threading.Thread(target=compute) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for _ in range(50):
-        assert (np.fromfile(path, "f4")[-64 * 256 :] == 7).all()
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert not problems
-    assert len(computed) >= 4
-    assert os.listdir(tmp_path) == ["a.mag"]
-
-
 def test_complete_file_appears_when_it_is_published(tmp_path: Path) -> None:
     target = tmp_path / "a"
     target.write_bytes(b"old")

@@ -27,7 +27,7 @@ from xr_tensorfmt.writing import blocks as graph
 from xr_tensorfmt.writing.blocks import (
     merge_chunks,
 )
-from xr_tensorfmt.writing.encoding import Conversion, format_dtype, is_numeric
+from xr_tensorfmt.writing.file_plan import Conversion, format_dtype, is_numeric
 
 chunks_of_axes = st.lists(
     st.lists(st.integers(0, 300), min_size=1, max_size=6).map(tuple), max_size=4
@@ -202,9 +202,11 @@ def test_inexact_conversions_raise(case: str) -> None:
     assert f"which {element.name} cannot represent; " in message
     if exact and array.dtype.kind not in "iu":  # integers are never rounded
         hint = f"pass encoding={{'v': {{'dtype': '{element.name}'}}}} to round such values"
-        assert f"{hint}, or use '{array.dtype}' there to keep them" in message
+        assert f"{hint}, or choose '{array.dtype}' for the file to keep them" in message
     else:
-        assert message.endswith("change the values, or choose another dtype to keep them")
+        assert message.endswith(
+            "change the values, or choose another dtype for the file to keep them"
+        )
 
 
 @pytest.mark.parametrize("element", [Narrow("bfloat16"), Narrow("float8_e4m3fn")])

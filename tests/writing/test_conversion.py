@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import from_dtype
 
 from xr_tensorfmt.core.elements import FLOAT8_NAMES, Element, build_elements
-from xr_tensorfmt.writing.encoding import Conversion
+from xr_tensorfmt.writing.file_plan import Conversion
 
 NUMPY = [
     np.dtype(code)

@@ -7,7 +7,6 @@ import os
 import shutil
 import zipfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -570,19 +569,6 @@ def test_value_below_triangle_creates_no_object(memory: Any) -> None:
     with pytest.raises(ValueError, match="strict upper triangle"):
         to_file(data, "memory://bucket/file.pycauset", matrix_type="CAUSAL")
     assert not memory.find("bucket")
-
-
-def test_one_task_computed_by_many_threads_at_once_gives_whole_object(
-    tmp_path: Path, memory: Any
-) -> None:
-    with dask.config.set({"temporary-directory": str(tmp_path)}):
-        task = to_file(make_dataset().chunk(x=100), "memory://bucket/x.mag", compute=False)
-    with ThreadPoolExecutor(4) as threads:
-        computed = [threads.submit(task.compute, scheduler="synchronous") for _ in range(8)]
-    assert [part.result() for part in computed] == [None] * 8
-    xr.testing.assert_identical(open_lazily("memory://bucket/x.mag").load(), make_dataset())
-    assert memory.find("bucket") == ["/bucket/x.mag"]
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_unresponsive_store_is_not_treated_as_missing_object(

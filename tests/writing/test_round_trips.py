@@ -78,7 +78,9 @@ def test_numbers_that_became_others_are_not_rounded_to_dtype_of_file(
     changed.w.encoding = open_lazily(path).w.encoding
     with pytest.raises(ValueError, match="bfloat16 cannot represent") as caught:
         to_file(changed, tmp_path / "v.mag")
-    assert "to round such values, or use 'float32' there to keep them" in str(caught.value)
+    assert "to round such values, or choose 'float32' for the file to keep them" in str(
+        caught.value
+    )
     to_file(changed, tmp_path / "v.mag", encoding={"w": {"dtype": "float32"}})
     xr.testing.assert_identical(open_lazily(tmp_path / "v.mag").load(), changed)
     assert open_lazily(tmp_path / "v.mag").w.encoding["dtype"] == np.float32

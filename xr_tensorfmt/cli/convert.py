@@ -21,8 +21,7 @@ from xr_tensorfmt.formats import registry
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location, exists, locate
 from xr_tensorfmt.writing.atomic_file import build_atomic_file
-from xr_tensorfmt.writing.checked_input import DroppablePart
-from xr_tensorfmt.writing.encoding import resolve_encoding
+from xr_tensorfmt.writing.checked_input import DroppablePart, resolve_encoding
 from xr_tensorfmt.writing.save import Mode
 
 STORED_VALUES: dict[str, Any] = dict.fromkeys(

@@ -17,7 +17,7 @@ from xr_tensorfmt.cli.convert import STORED_VALUES, open_input
 from xr_tensorfmt.core.elements import Array, get_stored_name
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, contiguous_chunk, iterate_chunks
 from xr_tensorfmt.errors import shorten
-from xr_tensorfmt.writing.encoding import is_numeric
+from xr_tensorfmt.writing.file_plan import is_numeric
 
 _MAX_COMPARED_BYTES = 1 << 20
 """Limit on the size of values whose bytes are compared before their elements."""

@@ -366,11 +366,11 @@ class Format(ABC):
         """Whether the format supports writing."""
         return type(self).plan is not Format.plan
 
-    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | Sequence[FilePlan]:
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
         """Plan a file: its header and the layout of every variable.
 
-        Compute only values of the header, such as coordinates. The next of several plans is tried
-        if a layout raises `UnrepresentableValueError`. Raise ValueError for an unsupported Dataset.
+        Compute only values of the header, such as coordinates. Raise ValueError for an unsupported
+        Dataset.
 
         Parameters
         ----------
@@ -409,6 +409,6 @@ class LazyFormat(Format):
         findings: Iterator[Finding] = check(reader, container, limit)
         return findings
 
-    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | Sequence[FilePlan]:
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
         """Call the function of the module."""
         return self._import("write").plan(checked, **options)  # type: ignore[no-any-return]

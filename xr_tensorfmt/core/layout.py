@@ -29,10 +29,6 @@ WHOLE = 0
 """The write unit of an axis that can only be written as a whole."""
 
 
-class UnrepresentableValueError(ValueError):
-    """A layout cannot represent a value. A writer may try another layout."""
-
-
 class Layout:
     """The byte ranges and encoding of the values of a tensor, immutable and picklable.
 
@@ -125,8 +121,7 @@ class Layout:
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Yield byte ranges and their bytes, batch by batch, until they cover the selection.
 
-        Raise ValueError if a value cannot be stored, or UnrepresentableValueError if another
-        layout may store it.
+        Raise ValueError if a value cannot be stored.
 
         Parameters
         ----------

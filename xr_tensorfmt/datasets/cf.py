@@ -188,39 +188,6 @@ def encode(
     return {**variables, **finished}
 
 
-def encode_like(
-    subject: str,
-    variable: Variable,
-    attrs: Mapping[str, Any],
-    dtype: np.dtype[Any],
-    encode: Callable[[Variable], Variable],
-) -> Variable:
-    """Encode a variable by the attributes of a file, unless it has such attributes itself."""
-    keys = list_required(attrs, variable)
-    is_encoded = not keys.isdisjoint(variable.attrs) or "_Unsigned" in keys
-    if not keys or is_encoded or ("units" in keys and variable.dtype.kind not in _TIMES):
-        return variable
-    copied = variable.copy(deep=False)
-    copied.encoding = {key: attrs[key] for key in keys} | {"dtype": dtype}
-    if variable.dtype.kind in "MO":
-        copied.encoding.setdefault("calendar", "standard")
-    encoded, units = None, str(attrs.get("units"))
-    with suppress(ValueError):
-        encoded = encode(copied)
-        # xarray may choose another unit, or write the same one in another way.
-        if "units" in keys and encoded.attrs["units"].split(None, 1)[0] != units.split(None, 1)[0]:
-            encoded = None
-    if encoded is None:
-        stored = ", ".join(f"{key}={attrs[key]!r}" for key in sorted(keys))
-        raise ValueError(
-            f"{subject} cannot be stored as {dtype} with {stored}, which region= keeps; change the "
-            "values, or rewrite the whole file"
-        )
-    if "units" in keys:
-        encoded.attrs["units"] = units
-    return encoded
-
-
 def list_required(attrs: Mapping[str, Any], variable: Variable) -> set[str]:
     """Return the attributes of a file that determine the values of a decoded variable."""
     units = attrs.get("units")

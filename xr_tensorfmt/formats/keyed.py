@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
     from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.encoding import Conversion
+    from xr_tensorfmt.writing.file_plan import Conversion
 
 Shapes = dict[tuple[str, int], tuple[tuple[int, ...], int]]
 """Results of `parse_shape` by ``repr(shape)`` and element: a model has few. `True` is not `1`."""

@@ -8,10 +8,10 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from secrets import token_hex
 from time import monotonic, sleep
-from typing import Self, TypeVar
+from typing import ClassVar, TypeVar
 
 from xr_tensorfmt.core.layout import EncodedBatch
 from xr_tensorfmt.writing.file_plan import Piece
@@ -128,22 +128,16 @@ def attempt(call: Callable[[], Result]) -> tuple[Result, ...]:
 class AtomicFile:
     """An unfinished file at `path` that replaces `target` when it is complete.
 
-    Its name is derived from `base` if it is uploaded, or else from the target. Only the owner can
-    read it if it is uploaded or the target exists. If `is_planned`, the first task that needs the
-    file creates it.
+    Only the owner can read it if it is uploaded or the target exists. If `is_planned`, the first
+    task that needs the file creates it.
     """
 
     target: str
+    path: str
     size: int
     overwrite: bool
-    path: str = ""
-    base: str = ""
     is_planned: bool = False
-
-    def renew(self, *, is_planned: bool) -> Self:
-        """Draw another path."""
-        path = get_temporary_path(self.base or self.target)
-        return replace(self, path=path, is_planned=is_planned)
+    is_uploaded: ClassVar[bool] = False
 
     def create(self) -> None:
         """Create the unfinished file; raise OSError if the disk has too little free space."""
@@ -152,7 +146,7 @@ class AtomicFile:
 
     @contextmanager
     def _open(self, *, creates: bool) -> Iterator[int]:
-        mode = 0o600 if self.base or os.path.exists(self.target) else 0o666
+        mode = 0o600 if self.is_uploaded or os.path.exists(self.target) else 0o666
         flags = os.O_RDWR | (os.O_CREAT if creates else 0)
         with self.explain_errors(), open_descriptor(self.path, flags, mode) as descriptor:
             if creates and os.fstat(descriptor).st_size != self.size:
@@ -174,7 +168,7 @@ class AtomicFile:
         with self._open(creates=self.is_planned) as descriptor:
             for piece in reversed(pieces):  # the header last
                 write_at(descriptor, memoryview(piece.data), piece.offset)
-            if self.base:
+            if self.is_uploaded:
                 return
             os.fsync(descriptor)  # before the file is renamed, so it is never empty
             with suppress(OSError):  # the target is new, or the file system has no modes
@@ -222,7 +216,7 @@ class AtomicFile:
 
     def flush_names(self) -> None:
         """Flush the names in the directory to the disk, unless the file is uploaded."""
-        if not self.base:
+        if not self.is_uploaded:
             directory = os.path.dirname(self.target)
             with suppress(OSError), open_descriptor(directory, os.O_RDONLY) as folder:
                 os.fsync(folder)
@@ -255,7 +249,9 @@ class AtomicFile:
         )
 
 
-def build_atomic_file(path: str, size: int, *, overwrite: bool) -> AtomicFile:
+def build_atomic_file(
+    path: str, size: int, *, overwrite: bool, is_planned: bool = False
+) -> AtomicFile:
     """Return the atomic file of a path, which replaces a link. Raise OSError if it must not."""
     target = os.path.abspath(path)
     directory = os.path.dirname(target)
@@ -270,8 +266,13 @@ def build_atomic_file(path: str, size: int, *, overwrite: bool) -> AtomicFile:
         if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "it is not a regular file, so it cannot be replaced", path)
         check_writable(target)
-    file = AtomicFile(target=target, size=size, overwrite=overwrite)
-    return file.renew(is_planned=False)
+    return AtomicFile(
+        target=target,
+        path=get_temporary_path(target),
+        size=size,
+        overwrite=overwrite,
+        is_planned=is_planned,
+    )
 
 
 MAX_LOCK_WAIT = 20.0
@@ -332,16 +333,12 @@ class Replacement:
     def __init__(self, file: AtomicFile) -> None:
         self.file = file
         self.kept = get_temporary_path(file.target)
-        self.is_prepared = False
-        self._previous: tuple[int, int] | None = None
-        self._new: tuple[int, int] | None = None
+        self._new, self._previous = identify(file.path), identify(file.target)
 
     def prepare(self) -> None:
         """Rename the previous file if there is one."""
-        self._new, self._previous = identify(self.file.path), identify(self.file.target)
         if self._previous is not None and not self.file.overwrite:
             raise build_exists_error(self.file.target)
-        self.is_prepared = True
         if self._previous is not None:
             os.rename(self.file.target, self.kept)
 
@@ -351,7 +348,7 @@ class Replacement:
 
     def is_installed(self) -> bool:
         """Return whether the new file is in place."""
-        return self.is_prepared and identify(self.file.target) == self._new is not None
+        return identify(self.file.target) == self._new is not None
 
     def withdraw(self) -> None:
         """Remove the new file, so that readers do not find an index."""
@@ -360,15 +357,10 @@ class Replacement:
 
     def restore(self) -> None:
         """Restore the previous file if there was one, or remove the new one."""
-        if self.is_prepared and identify(self.file.target) != self._previous:
+        if identify(self.file.target) != self._previous:
             self.withdraw()
             if self._previous is not None:
                 os.replace(self.kept, self.file.target)
-
-    @property
-    def has_kept(self) -> bool:
-        """Whether the previous file is under another name."""
-        return self._previous is not None
 
     def forget(self) -> None:
         """Remove the previous file."""
@@ -401,7 +393,7 @@ def _settle(index: Replacement, siblings: Sequence[Replacement]) -> str:
     if not failed and attempt(index.restore):
         return UNCHANGED
     names = ", ".join(
-        f"{part.file.target} (before in {part.kept})" if part.has_kept else part.file.target
+        part.file.target + (f" (before in {part.kept})" if identify(part.kept) else "")
         for part in failed or [index]
     )
     return f"write it again with mode='w', because these files are not restored: {names}"

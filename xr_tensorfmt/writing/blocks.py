@@ -33,8 +33,7 @@ from xr_tensorfmt.datasets.lazy_array import (
     get_lazy_data,
     unwrap,
 )
-from xr_tensorfmt.writing.encoding import Conversion
-from xr_tensorfmt.writing.file_plan import PlannedVariable
+from xr_tensorfmt.writing.file_plan import Conversion, PlannedVariable
 
 Chunks = tuple[tuple[int, ...], ...]
 """Lengths of the chunks along every axis."""

@@ -17,13 +17,89 @@ from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressa
 from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.building import get_file_dims
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
-from xr_tensorfmt.errors import shorten, warn
-from xr_tensorfmt.writing.encoding import (
-    Conversion,
-    format_dtype,
-    is_numeric,
-    resolve_encoding,
-)
+from xr_tensorfmt.errors import did_you_mean, shorten, warn
+from xr_tensorfmt.writing.file_plan import Conversion, format_dtype, is_numeric
+
+KEYS = cf.VALUE_KEYS | cf.RELATED | {"coordinates"}
+"""Keys of the encoding of a variable."""
+
+_READER_KEYS = frozenset({"original_shape", "preferred_chunks", "source", "tensorfmt"})
+"""Keys that only readers set. Their other keys are not for this package, and are ignored."""
+
+_CATEGORIES = {"f": "floating-point", "i": "integer", "u": "integer", "b": "bool", "c": "complex"}
+
+
+def resolve_encoding(
+    variables: Mapping[Any, Variable], coordinates: Collection[Any], encoding: Any
+) -> dict[Any, Mapping[str, Any]]:
+    """Return the encoding of every variable: by name, or the dtype of all of its kind."""
+    error = TypeError(
+        "encoding= must have the form {name: {'dtype': ...}}, or {'dtype': ...} for all, not "
+        f"{encoding!r}"
+    )
+    if not isinstance(encoding, Mapping):
+        raise error
+    resolved: dict[Any, Mapping[str, Any]] = {}
+    by_name = dict(encoding)
+    if not isinstance(by_name.get("dtype", {}), Mapping):
+        requested = {"dtype": by_name.pop("dtype")}
+        data = {name: item for name, item in variables.items() if name not in coordinates}
+        resolved = dict.fromkeys(_find_same_kind(data, requested["dtype"]), requested)
+    for name, given in by_name.items():
+        if not isinstance(given, Mapping):
+            raise error
+        if name not in variables:
+            raise ValueError(
+                f"encoding= names {name!r}{did_you_mean(name, variables)}, which is not one of "
+                f"the variables {shorten(', '.join(map(repr, variables)))}"
+            )
+        resolved[name] = _select_keys(name, given, variables[name])
+    return resolved
+
+
+def _select_keys(name: Any, requested: Mapping[str, Any], variable: Variable) -> Mapping[str, Any]:
+    """Return an encoding without the keys that only describe the file it was read from."""
+    own = variable.encoding
+    is_read = not _READER_KEYS.isdisjoint(requested)
+    known = KEYS | {"tensorfmt"}
+    if unknown := {key for key in requested if key not in known and not is_read and key not in own}:
+        raise ValueError(
+            f"encoding={{{name!r}: {requested!r}}} has {', '.join(sorted(map(repr, unknown)))}, "
+            f"expected some of {', '.join(map(repr, sorted(KEYS)))}"
+        )
+    return {key: value for key, value in requested.items() if key in known}
+
+
+def _find_same_kind(data: Mapping[Any, Variable], dtype: Any) -> list[Any]:
+    """Return the variables of the kind of a dtype, or the only one. Raise if there is none."""
+    category = _get_dtype_category(dtype)
+    same = [n for n in data if category in (None, _get_dtype_category(data[n].dtype))]
+    if not same and len(data) != 1:
+        actual = ", ".join(f"{name!r} ({variable.dtype})" for name, variable in data.items())
+        raise ValueError(
+            f"encoding={ {'dtype': dtype} } matches no {category} variable; the variables are "
+            f"{shorten(actual) or 'none'}"
+        )
+    return same or list(data)
+
+
+def _get_dtype_category(dtype: Any) -> str | None:
+    """Return the category of a dtype, or None if it is unknown."""
+    name = format_dtype(dtype)
+    if name.startswith(("float", "bfloat")):
+        return _CATEGORIES["f"]
+    try:
+        return _CATEGORIES.get(np.dtype(name).kind, name)
+    except TypeError:
+        return None
+
+
+def get_file_info(variable: Variable, format: str) -> Mapping[str, Any]:
+    """Return the properties of the file of a format that a variable was opened from, if any."""
+    file_info = variable.encoding.get("tensorfmt")
+    if isinstance(file_info, Mapping) and file_info.get("format") == format:
+        return file_info
+    return {}
 
 
 def _check_names(path: str, names: Iterable[Hashable]) -> None:

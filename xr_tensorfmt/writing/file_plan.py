@@ -1,15 +1,18 @@
-"""The plan of a file."""
+"""The plan of a file: its bytes, its variables, and the conversion of their values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
+import numpy as np
 from xarray import Variable
 
+from xr_tensorfmt.core.elements import Array, Element, get_stored_name
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Indices
-from xr_tensorfmt.writing.encoding import Conversion
 
 
 @dataclass(frozen=True)
@@ -66,3 +69,114 @@ class FilePlan:
     conflicts: tuple[str, ...] = ()
     name: str = ""
     is_kept: Callable[[bytes], bool] | None = None
+
+
+# Elements to check at a time, to keep temporary arrays in the cache.
+_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """The dtype of a variable in the file, and whether values must be exact or may be rounded."""
+
+    name: str
+    element: Element
+    exact: bool
+
+    def apply(self, values: Array) -> Array:
+        """Convert values. Raise ValueError if a value would change or overflow."""
+        exact = self.exact or values.dtype.kind in "iu"
+        dtype = self.element.dtype
+        if values.dtype == dtype:
+            converted = values
+        else:
+            with np.errstate(all="ignore"):
+                converted = values.astype(dtype)
+            self._check(values, _is_preserved(values, converted, exact), values.dtype)
+        if converted.dtype.kind == "f" and self.element.name != dtype.name:
+            flat = np.ravel(converted, order="K")
+            for first in range(0, flat.size, _BLOCK):
+                self._check_stored(flat[first : first + _BLOCK], exact, values.dtype)
+        return converted
+
+    def _check_stored(self, values: Array, exact: bool, dtype: np.dtype[Any]) -> None:
+        """Raise ValueError if a value cannot be stored."""
+        element = self.element
+        stored = element.decode(element.encode(values))
+        if exact:
+            preserved = stored == values
+        else:  # rounded, but large values may have become the largest value
+            limit = _find_limit(element)
+            preserved = np.isfinite(stored) & (np.abs(values) <= limit) & np.isfinite(values)
+        if preserved.all():
+            return
+        preserved |= np.isinf(values) & (stored == values)
+        preserved |= np.isnan(values) & np.isnan(stored)
+        self._check(values, preserved, dtype)
+
+    def _check(self, values: Array, preserved: Any, dtype: np.dtype[Any]) -> None:
+        """Raise ValueError if a value is not preserved. `dtype` is the dtype of the data."""
+        if np.all(preserved):
+            return
+        way, other = "change the values", "another dtype"
+        if self.exact and self.element.dtype.kind in "fc" and dtype.kind not in "iu":
+            encoding = {self.name: {"dtype": self.element.name}}
+            way, other = f"pass {encoding=} to round such values", f"'{dtype}'"
+        raise ValueError(
+            f"{self.name!r} contains {values[~preserved].flat[0]!r}, which {self.element.name} "
+            f"cannot represent; {way}, or choose {other} for the file to keep them"
+        )
+
+
+@cache
+def _find_limit(element: Element) -> float:
+    """Return the finite value that an element stores for infinity, or infinity."""
+    limit = element.decode(element.encode(np.array([np.inf], element.dtype)))[0]
+    return float(limit) if np.isfinite(limit) else np.inf
+
+
+def _is_preserved(values: Array, converted: Array, exact: bool) -> Array:
+    """Return a mask of values that are unchanged, or rounded if rounding is allowed."""
+    if exact or converted.dtype.kind not in "fc":
+        if values.dtype.kind == "c":  # a NaN in one part does not excuse the other
+            parts = ((values.real, converted.real), (values.imag, converted.imag))
+            return np.logical_and(*(_is_preserved(*part, True) for part in parts))
+        back = converted.real
+        with np.errstate(all="ignore"):
+            same = back.astype(values.dtype) == values
+        same &= _is_in_range(values, converted.dtype) & _is_in_range(back, values.dtype)
+        if values.dtype.kind in "iu" and converted.dtype.kind in "iu":
+            same &= (values < 0) == (converted < 0)  # -1 and 255 are the same byte
+        return np.asarray(same | ((converted != converted) & (values != values)))
+    finite = np.isfinite(converted.real) | ~np.isfinite(values.real)
+    if converted.dtype.kind == "c":
+        finite &= np.isfinite(converted.imag) | ~np.isfinite(values.imag)
+    return np.asarray(finite)
+
+
+def _is_in_range(values: Array, dtype: np.dtype[Any]) -> Any:
+    """Return a mask of floats in the range of an integer dtype. Other casts are undefined."""
+    if values.dtype.kind != "f" or dtype.kind not in "iu":
+        return True
+    limit = 2.0 ** (np.iinfo(dtype).bits - (dtype.kind == "i"))
+    with np.errstate(all="ignore"):  # the limits may be infinite in half precision
+        return (
+            np.isfinite(values)
+            & (values < limit)
+            & (values >= (-limit if dtype.kind == "i" else 0))
+        )
+
+
+def format_dtype(dtype: Any) -> str:
+    """Return numpy's name of a dtype, or its str if numpy does not have the dtype."""
+    try:
+        return str(np.dtype(get_stored_name(dtype) or dtype).name)
+    except TypeError:
+        return get_stored_name(dtype) or str(dtype)
+
+
+def is_numeric(dtype: Any) -> bool:
+    """Return whether a dtype is a number or bool."""
+    if not isinstance(dtype, np.dtype):
+        return False
+    return dtype.kind in "biufc" or (dtype.kind == "V" and np.can_cast(dtype, np.float32))

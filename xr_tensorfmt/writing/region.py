@@ -35,17 +35,13 @@ from xr_tensorfmt.writing.blocks import (
     write_blocks,
 )
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.encoding import format_dtype, is_numeric
-from xr_tensorfmt.writing.file_plan import PlannedVariable
+from xr_tensorfmt.writing.file_plan import PlannedVariable, format_dtype, is_numeric
 
 Region = Mapping[Any, Any] | Literal["auto"]
 """A slice, positions or "auto" by dimension."""
 
 Positions = Mapping[str, Indices]
 """The positions in the file by dimension of a region, ascending."""
-
-Tensors = Mapping[str, Tensor]
-"""The tensors and coordinates of the file by name."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +116,8 @@ def write_region(
             f"{checked.path} has {' and '.join(container.derived)}, which region= would make "
             "stale; rewrite the whole file without region="
         )
-    planned = _plan_region(checked, source, container, region)
+    tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
+    planned = _plan_region(checked, source, tensors, region)
     heads = _measure_heads(source, container)
     guard = _compute_guard(heads)
     pairs = []
@@ -136,76 +133,49 @@ def write_region(
 
 
 def _plan_region(
-    checked: CheckedInput, source: Source, container: Container, region: Region
+    checked: CheckedInput, source: Source, tensors: Mapping[str, Tensor], region: Region
 ) -> dict[str, list[PlannedVariable]]:
     """Plan the variables of each file, and check the coordinates, which are not written."""
-    tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
-    data = {
-        name: _encode_like(checked, name, variable, tensors[name]) if name in tensors else variable
-        for name, variable in {**checked.variables, **checked.coordinates}.items()
-    }
+    lengths = _check_names(checked, tensors)
+    data = _encode_like(checked, tensors)
     if isinstance(region, str):
-        dims = dict.fromkeys(str(dim) for v in checked.variables.values() for dim in v.dims)
-        labelled = [dim for dim in dims if dim in checked.coordinates or dim in tensors]
-        region = dict.fromkeys(labelled or dims, "auto")
-    _check_names(checked, tensors, region)
-    lengths: dict[str, int] = {}
-    for name in checked.variables:
-        lengths |= zip(tensors[name].dims, tensors[name].layout.shape, strict=True)
+        labelled = [dim for dim in lengths if dim in checked.coordinates or dim in tensors]
+        region = dict.fromkeys(labelled or lengths, "auto")
     positions: dict[str, Indices] = {}
     for dim, requested in region.items():
-        found = _normalize_positions(dim, requested, lengths[dim])
-        if found is None:
-            found = _find_labels(checked.path, data.get(dim), source, tensors.get(dim), dim)
+        if dim not in lengths:
+            raise ValueError(
+                f"region={region!r} names {dim!r}{did_you_mean(dim, lengths)}, expected some of "
+                f"the dimensions {', '.join(map(repr, lengths))} of the written variables"
+            )
+        if isinstance(requested, str) and requested == "auto":
+            found: Indices = _find_labels(checked.path, data.get(dim), source, tensors, dim)
+        else:
+            found = _normalize_positions(dim, requested, lengths[dim])
         order, positions[dim] = _sort_positions(dim, found, lengths[dim])
         if order is not None:
             data = {name: variable.isel({dim: order}, "ignore") for name, variable in data.items()}
     planned: dict[str, list[PlannedVariable]] = {}
     for name in checked.variables:
-        tensor, variable = tensors[name], data[name]
-        path = (tensor.source or source).name
-        _check_attrs(checked.path, name, variable, tensor.attrs)
-        copied = _copy_mapped(name, variable, path)
-        plan = _plan_variable(checked, name, copied, tensor, positions)
+        tensor, path = tensors[name], (tensors[name].source or source).name
+        _check_attrs(checked.path, name, data[name], tensor.attrs)
+        variable = _copy_mapped(name, data[name], path)
+        plan = _plan_variable(checked, name, variable, tensor, positions)
         planned.setdefault(path, []).append(plan)
-    _check_coordinates(
-        checked.path, {name: data[name] for name in checked.coordinates}, source, tensors, positions
-    )
+    for name in checked.coordinates:
+        stored = _read_region(tensors[name], source, positions) if name in tensors else None
+        if stored is None or not data[name].equals(stored):  # type: ignore[no-untyped-call]
+            raise ValueError(
+                f"the coordinate {name!r} is {_list_values(data[name])}, but the region of "
+                f"{checked.path} has {'none' if stored is None else _list_values(stored)}; correct "
+                f"region=, or call drop_vars({name!r}), because coordinates are not written"
+            )
     return planned
 
 
-def _check_coordinates(
-    path: str,
-    coordinates: Mapping[str, Variable],
-    source: Source,
-    tensors: Tensors,
-    positions: Positions,
-) -> None:
-    for name, coordinate in coordinates.items():
-        stored = _read_region(tensors[name], source, positions) if name in tensors else None
-        if stored is None or not coordinate.equals(stored):  # type: ignore[no-untyped-call]
-            raise ValueError(
-                f"the coordinate {name!r} is {_list_values(coordinate)}, but the region of "
-                f"{path} has {'none' if stored is None else _list_values(stored)}; correct "
-                f"region=, or call drop_vars({name!r}), because coordinates are not written"
-            )
-
-
-def _encode_like(checked: CheckedInput, name: str, variable: Variable, tensor: Tensor) -> Variable:
-    """Encode a variable by the attributes of a tensor, unless it has such attributes itself."""
-    dtype = tensor.layout.dtype
-
-    def encode(copied: Variable) -> Variable:
-        single = replace(checked, variables={name: copied}, coordinates={})
-        return single.encode([dtype.name]).variables[name]
-
-    subject = f"{checked.path}: values of {name!r}"
-    return cf.encode_like(subject, variable, tensor.attrs, dtype, encode)
-
-
-def _check_names(checked: CheckedInput, tensors: Tensors, region: Mapping[Any, Any]) -> None:
-    """Raise ValueError if variables or dimensions differ from those in the file."""
-    known: dict[str, None] = {}
+def _check_names(checked: CheckedInput, tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Return the lengths of dimensions. Raise ValueError if the file has other variables."""
+    lengths: dict[str, int] = {}
     for name, variable in checked.variables.items():
         if name not in tensors:
             raise ValueError(
@@ -219,18 +189,34 @@ def _check_names(checked: CheckedInput, tensors: Tensors, region: Mapping[Any, A
                 renamed = {old: new for old, new in zip(dims, stored, strict=True) if old != new}
                 hint = f"rename them by ds.rename({renamed}), also in region="
             raise ValueError(f"{name!r} has dims {dims}, but {checked.path} has {stored}; {hint}")
-        known |= dict.fromkeys(dims)
-    for dim in region.keys() - known.keys():
-        raise ValueError(
-            f"region={region!r} names {dim!r}{did_you_mean(dim, known)}, expected some of the "
-            f"dimensions {', '.join(map(repr, known))} of the written variables"
-        )
+        lengths |= zip(stored, tensors[name].layout.shape, strict=True)
+    return lengths
 
 
-def _normalize_positions(dim: str, requested: Any, length: int) -> Indices | None:
-    """Return a slice as a range, a list as an array without negative positions, or None."""
-    if isinstance(requested, str) and requested == "auto":
-        return None
+def _encode_like(checked: CheckedInput, tensors: Mapping[str, Tensor]) -> dict[str, Variable]:
+    """Encode decoded variables and coordinates by the attributes of the file."""
+    data = {**checked.variables, **checked.coordinates}
+    decoded: dict[str, Variable] = {}
+    for name, variable in data.items():
+        attrs = tensors[name].attrs if name in tensors else {}
+        keys = cf.list_required(attrs, variable)
+        is_encoded = not keys.isdisjoint(variable.attrs) or "_Unsigned" in keys
+        if keys and not is_encoded and ("units" not in keys or variable.dtype.kind in "mMO"):
+            decoded[name] = variable.copy(deep=False)
+            calendar = {"calendar": "standard"} if variable.dtype.kind in "MO" else {}
+            requested = {key: attrs[key] for key in keys} | {"dtype": tensors[name].layout.dtype}
+            decoded[name].encoding = calendar | requested
+    encoded = replace(checked, variables=decoded, coordinates={}).encode(()).variables
+    for name, variable in encoded.items():
+        units, written = tensors[name].attrs.get("units"), variable.attrs.get("units")
+        # xarray may write the same unit in another way.
+        if isinstance(units, str) and units.split()[:1] == str(written).split()[:1]:
+            variable.attrs["units"] = units
+    return {**data, **encoded}
+
+
+def _normalize_positions(dim: str, requested: Any, length: int) -> Indices:
+    """Return a slice as a range, or a list as an array without negative positions."""
     with suppress(TypeError):  # a slice of labels
         if isinstance(requested, slice) and (found := range(length)[requested]).step == 1:
             return found
@@ -259,16 +245,20 @@ def _sort_positions(dim: str, found: Indices, length: int) -> tuple[Integers | N
 
 
 def _find_labels(
-    path: str, labels: Variable | None, source: Source, tensor: Tensor | None, dim: str
+    path: str,
+    labels: Variable | None,
+    source: Source,
+    tensors: Mapping[str, Tensor],
+    dim: str,
 ) -> Integers:
     """Return the positions of the labels of the data. Raise ValueError if one is missing."""
-    if labels is None or tensor is None:
+    if labels is None or dim not in tensors:
         owner = "the written data" if labels is None else path
         raise ValueError(
             f"region= finds positions by labels, but {owner} has no coordinate {dim!r}; pass "
             f"positions such as region={{{dim!r}: slice(0, 10)}}"
         )
-    stored = _read_region(tensor, source, {}).to_index()
+    stored = _read_region(tensors[dim], source, {}).to_index()
     found = np.full(labels.size, -1)
     if stored.is_unique:
         found = np.asarray(stored.get_indexer(labels.to_index()))
@@ -320,8 +310,8 @@ def _check_attrs(path: str, name: str, variable: Variable, stored_attrs: Mapping
         if (attribute in required) if is_missing else is_other:
             raise ValueError(
                 f"{path}: {name!r} has {attribute}={expected!r} in the file, but "
-                f"{'no such attribute' if is_missing else repr(actual)} in the data; open the file "
-                "without apply_unit=, change the values, and keep the attributes"
+                f"{'no such attribute' if is_missing else repr(actual)} in the data; change the "
+                "values, and keep the attributes of the file, opened without apply_unit="
             )
 
 
@@ -366,7 +356,7 @@ def _plan_variable(
     conversion = replace(checked, format=f"{name!r} in the file").build_conversion(
         name, variable, dtype, {element.name: element}, exact=exact
     )
-    return PlannedVariable(variable, layout, replace(conversion, is_fixed=True), tuple(indices))
+    return PlannedVariable(variable, layout, conversion, tuple(indices))
 
 
 def _check_whole_units(name: str, dim: str, part: Indices, whole: int, step: int) -> None:

@@ -12,12 +12,10 @@ from functools import partial
 from typing import Any, Literal, get_args
 
 import dask.config
-from dask.delayed import Delayed, delayed
-from dask.highlevelgraph import HighLevelGraph
+from dask.delayed import Delayed
 from fsspec.core import OpenFile
 from fsspec.implementations.local import LocalFileSystem
 
-from xr_tensorfmt.core.layout import UnrepresentableValueError
 from xr_tensorfmt.errors import redact, warn
 from xr_tensorfmt.sources import check_local, get_path, is_remote
 from xr_tensorfmt.sources.locations import Location, locate
@@ -26,6 +24,7 @@ from xr_tensorfmt.writing.atomic_file import (
     AtomicFile,
     Replacement,
     build_atomic_file,
+    get_temporary_path,
     identify,
     lock_set,
     publish_set,
@@ -68,32 +67,18 @@ Part = tuple[FilePlan, Location]
 """A file of a plan, and its location."""
 
 
-def save(
-    plan: FilePlan | Sequence[FilePlan], location: Location, *, overwrite: bool, compute: bool
-) -> Delayed | None:
-    """Write the first of the plans whose layouts can represent all values."""
-    plans = [plan] if isinstance(plan, FilePlan) else plan
-    if len(plans) > 1 and not compute:
-        build_target(location, 0, overwrite=overwrite)  # raises now if it must not be written
-        plans = [replace(item, variables=keep_values(item.variables)) for item in plans]
-        # Hide the plan from dask, which would compute its arrays in memory.
-        later = partial(save, plans, location, overwrite=overwrite, compute=True)
-        return delayed(later, pure=False)()  # type: ignore[no-any-return]
-    for file_plan in plans[:-1]:
-        with suppress(UnrepresentableValueError):
-            return _save_planned(file_plan, location, overwrite=overwrite, compute=True)
-    return _save_planned(plans[-1], location, overwrite=overwrite, compute=compute)
-
-
-def _save_planned(
-    plan: FilePlan, location: Location, *, overwrite: bool, compute: bool
-) -> Delayed | None:
+def save(plan: FilePlan, location: Location, *, overwrite: bool, compute: bool) -> Delayed | None:
     """Write all files, then publish them one after the other."""
     _find_orphans(plan, location)  # raises if the file must not be replaced
     parts = [(part, location.sibling(part.name)) for part in plan.siblings] + [(plan, location)]
     targets = [
         # What is kept now may be missing later.
-        build_target(target, part.size, overwrite=overwrite or not _is_written(part, target))
+        build_target(
+            target,
+            part.size,
+            overwrite=overwrite or not _is_written(part, target),
+            is_planned=not compute,
+        )
         for part, target in parts
     ]
     variables = [part.variables if compute else keep_values(part.variables) for part, _ in parts]
@@ -102,8 +87,7 @@ def _save_planned(
     parts = [(replace(part, variables=(), siblings=()), target) for part, target in parts]
     finish = partial(_finish, parts)
     if not compute:
-        task = plan_tasks(pairs, finish)
-        return DelayedWrite(task.key, task.dask)  # type: ignore[no-untyped-call]
+        return plan_tasks(pairs, finish)
     try:
         # A task that creates a file could still run after another task has failed.
         for file in targets:
@@ -117,19 +101,6 @@ def _save_planned(
     # Ctrl-C interrupts this thread, but not the threads of dask.
     finish(targets)
     return None
-
-
-class DelayedWrite(Delayed):
-    """A write with another unfinished file in each computation. Computations may overlap."""
-
-    @property
-    def dask(self) -> HighLevelGraph:
-        """The tasks, whose files have new paths each time."""
-        graph = {
-            key: node.renew(is_planned=True) if isinstance(node, AtomicFile) else node
-            for key, node in super().dask.items()
-        }
-        return HighLevelGraph({self.key: graph}, {self.key: set()})
 
 
 def _finish(parts: Sequence[Part], files: Sequence[AtomicFile], inodes: Sequence[int] = ()) -> None:
@@ -171,20 +142,23 @@ def _publish(files: Sequence[AtomicFile]) -> None:
         publish_set(Replacement(index), [Replacement(file) for file in others])
 
 
-def build_target(location: Location, size: int, *, overwrite: bool) -> AtomicFile:
+def build_target(
+    location: Location, size: int, *, overwrite: bool, is_planned: bool = False
+) -> AtomicFile:
     """Return the target of a location. Raise an error if it must not be written."""
     if location.is_local:
-        return build_atomic_file(location.path, size, overwrite=overwrite)
+        return build_atomic_file(location.path, size, overwrite=overwrite, is_planned=is_planned)
     directory = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
     file = UploadedFile(
         target=location.name,
+        path=get_temporary_path(os.path.join(os.path.abspath(directory), location.file_name)),
         size=size,
         overwrite=overwrite,
+        is_planned=is_planned,
         location=location.renew_after_fork(),
-        base=os.path.join(os.path.abspath(directory), location.file_name),
     )
     file.check()
-    return file.renew(is_planned=False)
+    return file
 
 
 def _read_existing(location: Location, stop: int = MAX_REPLACED_BYTES) -> bytes:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from secrets import token_hex
 from threading import Event
-from typing import Any
+from typing import Any, ClassVar
 
 from fsspec import AbstractFileSystem
 from fsspec.callbacks import Callback
@@ -46,6 +46,7 @@ _UNCERTAIN = "; the object is as before, unless its upload was complete"
 class UploadedFile(AtomicFile):
     """A temporary file in a directory of all processes, uploaded when it is complete."""
 
+    is_uploaded: ClassVar[bool] = True
     location: Location
 
     @property
@@ -54,7 +55,7 @@ class UploadedFile(AtomicFile):
 
     def explain(self, error: OSError, outcome: str) -> OSError:
         """Return the error with the local directory, if the error comes from there."""
-        directory = os.path.dirname(self.base)
+        directory = os.path.dirname(self.path)
         if error.errno is None or error.filename not in (None, self.path, directory):
             return error
         reason = (
@@ -141,6 +142,7 @@ class ObjectReplacement(Replacement):
         self._siblings = siblings or ()
         self._has_mark = siblings is not None and file.overwrite
         self._mark = UNFINISHED_MARK + f" {token_hex(8)}\n".encode()
+        self.is_prepared = False
         self._content: bytes | None = None
         self._version: Version | None = None
         self._was_uploaded = False

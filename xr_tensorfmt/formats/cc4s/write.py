@@ -45,8 +45,7 @@ from xr_tensorfmt.formats.cc4s.yaml_text import (
     parse_fields,
     simplify,
 )
-from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.encoding import get_file_info
+from xr_tensorfmt.writing.checked_input import CheckedInput, get_file_info
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
 MAX_SHORT = 1 << 14

@@ -102,8 +102,8 @@ class NpyFormat(Format):
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
         """Plan a file of one array, as `numpy.save` writes it."""
-        from xr_tensorfmt.writing.encoding import Conversion  # noqa: PLC0415  # imports xarray
         from xr_tensorfmt.writing.file_plan import (  # noqa: PLC0415
+            Conversion,  # imports xarray
             FilePlan,
             Piece,
             PlannedVariable,

@@ -15,7 +15,6 @@ from xr_tensorfmt.core.layout import (
     WHOLE,
     EncodedBatch,
     Layout,
-    UnrepresentableValueError,
     view_as_bytes,
 )
 from xr_tensorfmt.core.selection import MAX_RUNS, Indices, Selection
@@ -249,14 +248,14 @@ class Packed(Layout):
         return filled
 
     def _check_below(self, values: Array, rows: Integers, columns: Integers) -> None:
-        """Raise UnrepresentableValueError if an element below a triangle is not zero."""
+        """Raise ValueError if an element below a triangle is not zero."""
         firsts = self._find_first_columns(rows)
         wrong = np.argwhere(np.logical_and(values, columns < firsts[:, np.newaxis]))
         if len(wrong):
             row, column = wrong[0]
             name = "INTEGER" if self.dtype.kind in "iu" else "DENSE_FLOAT"
             triangle = "a strict upper triangle" if self.diagonal else "an upper triangle"
-            raise UnrepresentableValueError(
+            raise ValueError(
                 f"the element at {(int(rows[row]), int(columns[column]))} is "
                 f"{values[row, column]}, but {triangle} has 0; pass matrix_type={name!r} to store "
                 "all elements"

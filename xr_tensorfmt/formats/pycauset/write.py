@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -11,6 +11,7 @@ import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt.core.embedded_metadata import embed_tensor
+from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.file_format import EMBEDDED_KEY
 from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.errors import build_choice_error
@@ -26,9 +27,8 @@ from xr_tensorfmt.formats.pycauset.matrices import (
     build_layout,
     find_required_shape,
 )
-from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.encoding import Conversion, get_file_info
-from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
+from xr_tensorfmt.writing.checked_input import CheckedInput, get_file_info
+from xr_tensorfmt.writing.file_plan import Conversion, FilePlan, Piece, PlannedVariable
 
 DATA_TYPES = {"bool": "BIT"} | {np.dtype(code).name: t for t, code in DTYPES.items()}
 ELEMENTS = {name: STORED_ELEMENTS[data_type] for name, data_type in DATA_TYPES.items()}
@@ -50,7 +50,7 @@ def plan(
     *,
     matrix_type: str | None = None,
     seed: int | None = None,
-) -> Sequence[FilePlan]:
+) -> FilePlan:
     """Plan a PyCauset file."""
     is_integer = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
     if seed is not None and not (is_integer and 0 <= seed < 2**64):
@@ -77,13 +77,13 @@ def plan(
         seed = file_info.get("seed")
     if matrix_type is None:
         conversion = checked.choose_conversion(name, variable, ELEMENTS)
-        types = _guess_types(variable, conversion.element.name, file_info)
+        matrix_type = _choose_type(variable, conversion.element.name, file_info)
     else:
         elements = {dtype: ELEMENTS[dtype] for dtype in WRITTEN[matrix_type]}
         special = replace(checked, format=f"PyCauset's {matrix_type}")
-        conversion, types = special.choose_conversion(name, variable, elements), [matrix_type]
+        conversion = special.choose_conversion(name, variable, elements)
     is_causal_set = file_info.get(OBJECT_TYPE) == "CausalSet"
-    return [_plan_matrix(checked, conversion, x, int(seed or 0), is_causal_set) for x in types]
+    return _plan_matrix(checked, conversion, matrix_type, int(seed or 0), is_causal_set)
 
 
 def _find_required(matrix_type: str, shape: tuple[int, ...]) -> str:
@@ -93,8 +93,11 @@ def _find_required(matrix_type: str, shape: tuple[int, ...]) -> str:
     return "two dimensions" if len(shape) == 1 else find_required_shape(matrix_type, *shape)
 
 
-def _guess_types(variable: Variable, dtype: str, file_info: Mapping[str, Any]) -> list[str]:
-    """Return the matrix types to try: that of the opened file or CAUSAL, and one for any values."""
+def _choose_type(variable: Variable, dtype: str, file_info: Mapping[str, Any]) -> str:
+    """Return the type of the opened file or CAUSAL if it has all values, or one for any values.
+
+    Values in dask chunks are not computed.
+    """
     view = tuple(map(file_info.get, ("scalar", "is_transposed", "is_conjugated")))
     # PyCauset loads triangles of numbers as if they had no diagonal.
     is_plain = view == ([1, 0], 0, 0) and not file_info.get("has_diagonal")
@@ -104,8 +107,16 @@ def _guess_types(variable: Variable, dtype: str, file_info: Mapping[str, Any]) -
         plain = "VECTOR"
     is_supported = dtype == variable.dtype.name and dtype in WRITTEN.get(special, ())
     if not is_supported or special == plain or _find_required(special, variable.shape):
-        return [plain]
-    return [special, plain]
+        return plain
+    is_upper = "matrix_type" in file_info if variable.chunks else _is_upper(variable)
+    return special if is_upper else plain
+
+
+def _is_upper(variable: Variable) -> bool:
+    """Return whether all elements on and below the diagonal are zero. Read some rows at a time."""
+    count = max(1, DEFAULT_CHUNK_BYTES // max(1, variable.nbytes // max(1, len(variable))))
+    starts = range(0, len(variable), count)
+    return not any(np.tril(variable[row : row + count].values, row).any() for row in starts)
 
 
 def _plan_matrix(

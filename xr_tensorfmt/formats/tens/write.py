@@ -16,9 +16,8 @@ from xr_tensorfmt.core.layout import Dense, column_major
 from xr_tensorfmt.errors import warn
 from xr_tensorfmt.formats.tens import read
 from xr_tensorfmt.formats.tens.read import TensHeader
-from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.encoding import Conversion, get_file_info
-from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
+from xr_tensorfmt.writing.checked_input import CheckedInput, get_file_info
+from xr_tensorfmt.writing.file_plan import Conversion, FilePlan, Piece, PlannedVariable
 
 
 def plan(checked: CheckedInput, *, version: Literal["1.0", "0.9"] | None = None) -> FilePlan:

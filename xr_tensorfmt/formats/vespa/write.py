@@ -35,8 +35,7 @@ from xr_tensorfmt.formats.vespa.spec import (
     pack_string,
 )
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.encoding import Conversion
-from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
+from xr_tensorfmt.writing.file_plan import Conversion, FilePlan, Piece, PlannedVariable
 
 _CELL_TYPE_BY_ELEMENT = {element.name: name for name, element in CELL_TYPES.items()}
 
