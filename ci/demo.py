@@ -159,7 +159,8 @@ def draw(
 
     mesh = network.pcolormesh(inside.x, inside.y, inside.transpose("y", "x"), cmap="viridis")
     network.add_patch(mpl.patches.Circle((0, 0), 0.7, fill=False, color="white", ls="--"))
-    network.set(aspect="equal", title="MAG and safetensors: output of a network")
+    network.set(xlabel="x", ylabel="y", aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+    network.set_title("MAG and safetensors: output of a network")
     figure.colorbar(mesh, ax=network, label="probability of being inside")
 
     past = 20
@@ -167,12 +168,12 @@ def draw(
     counts = np.ma.masked_equal(counts, 0)
     events.scatter(between.place, between.time, c="0.8", s=6, linewidths=0)
     mesh = events.scatter(between.place, between.time, c=counts, s=6, cmap="viridis", linewidths=0)
-    events.plot(between.place[past], between.time[past], "o", mfc="none", mec="tab:blue", ms=10)
+    events.plot(between.place[past], between.time[past], "o", mfc="none", mec="tab:red", ms=10)
     events.set(xlabel="place", ylabel="time", aspect="equal")
     events.set_title("PyCauset: events between one event (ring) and others")
     figure.colorbar(mesh, ax=events, label="events")
 
-    globe.plot(*cities.transpose("angle", "city").values, "o", color="tab:red", ms=4)
+    globe.plot(*cities.transpose("angle", "city").values, "o", color="0.7", ms=4)
     labelled: list[np.ndarray] = []
     for city in cities.transpose("city", "angle"):
         distances = [abs((city.values - place) / (36, 7)).max() for place in labelled]
@@ -181,6 +182,7 @@ def draw(
             longitude, latitude = city.values
             side, shift = ("left", 5) if -100 < longitude < 120 else ("right", -5)
             place = (shift, 3 if latitude > 0 else -11)
+            globe.plot(longitude, latitude, "o", color="tab:red", ms=4)
             globe.annotate(
                 city.city.item(),
                 city.values,

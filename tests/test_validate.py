@@ -42,6 +42,7 @@ def patch(content: bytes, offset: int, new: bytes) -> bytes:
 # Whole files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_valid_files_have_no_findings(name: str) -> None:
     assert validate(FILES[name](), format=name.partition("-")[0]) == []

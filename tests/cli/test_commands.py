@@ -115,6 +115,7 @@ def test_info_describes_every_container(name: str) -> None:
     assert all(key in output for key in file_info["variables"])
 
 
+@pytest.mark.slow
 def test_info_shows_storage_and_offsets() -> None:
     tensors = {
         "w": mf.Put("bfloat16", (2,), b"\x80\x3f\0\0"),
@@ -309,6 +310,7 @@ def test_mag_to_mag_is_identical_with_bfloat16() -> None:
     assert get_stored_name(load_any("b.mag").w.encoding["dtype"]) == "bfloat16"
 
 
+@pytest.mark.slow
 def test_format_option_replaces_suffix() -> None:
     save()
     run_ok("convert", "a.mag", "b", "--to", "zarr")
@@ -329,6 +331,7 @@ def test_misspelt_suffix_has_suggestion() -> None:
     assert "(did you mean '.zarr'?)" in run_failing("convert", "a.mag", "b.zar")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["b.mag", "b.zarr", "b.nc"])
 def test_existing_file_is_replaced_only_with_overwrite(target: str) -> None:
     save()

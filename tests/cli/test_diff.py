@@ -34,6 +34,7 @@ def test_files_of_same_content_are_equal() -> None:
     assert output == "a.mag and b.mag: variables: 4 equal, 0 different, 0 in only one file\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["b.zarr", "b.nc", "b.mag"])
 def test_formats_may_differ(target: str) -> None:
     run_ok("convert", save("a.mag"), target)
@@ -210,6 +211,7 @@ def test_labels_are_added_removed_and_changed() -> None:
     assert len(compare(first, first)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.tbf", "a.nc", "a.zarr"])
 def test_labels_of_files_are_compared(name: str) -> None:
     second = name.replace("a.", "b.")

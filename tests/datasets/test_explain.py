@@ -64,6 +64,7 @@ def test_explain_shows_inefficient_chunks(store) -> None:
     assert bad.fetched_bytes > 15 * good.fetched_bytes
 
 
+@pytest.mark.slow
 def test_explain_selection(store) -> None:
     explained = open_lazily(TENSOR).tensorfmt.explain({"b": 100, "a": slice(0, 10)})
     (read,) = explained.reads
@@ -93,6 +94,7 @@ def test_explanation_of_one_read_prints_its_properties(store) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_explanation_of_chunks_prints_as_table(store) -> None:
     dataset = open_lazily(TENSOR, chunks={}, chunk_bytes=8 * MIB)
     assert repr(dataset.tensorfmt.explain(b=slice(0, 2048))).splitlines() == [
@@ -141,6 +143,7 @@ def test_explanation_without_pairs_is_empty() -> None:
     assert "0 requests fetch 0 B" in repr(explanation)
 
 
+@pytest.mark.slow
 def test_ranges_of_local_file_share_requests_over_short_gaps(tmp_path: Path) -> None:
     path = tmp_path / "t"
     path.write_bytes(tf.make_0_9(VALUES))

@@ -129,6 +129,7 @@ def test_open_file_is_refused_in_child_as_when_pickled(tmp_path: Path, chunks: o
         np.testing.assert_array_equal(tensor, np.arange(9.0))
 
 
+@pytest.mark.slow
 def test_file_that_can_be_pickled_is_read_in_child(memory: MemoryFileSystem) -> None:
     memory.pipe_file("/a.npy", make_npy(np.arange(9.0)))
     for file in (BytesIO(make_npy(np.arange(9.0))), memory.open("/a.npy")):

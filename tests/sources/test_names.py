@@ -86,6 +86,7 @@ def test_command_takes_local_names(stem: str) -> None:
     assert sorted(os.listdir()) == sorted([name, f"{stem}.safetensors"])
 
 
+@pytest.mark.slow
 @on_posix
 @pytest.mark.parametrize("name", ["H2O::x.zarr", "file::x.nc"])
 def test_stores_of_xarray_take_local_names(name: str) -> None:

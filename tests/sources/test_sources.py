@@ -100,6 +100,7 @@ def find_owner(array: np.ndarray) -> mmap.mmap | None:
     return base
 
 
+@pytest.mark.slow
 def test_window_is_unmapped_with_its_array(path: Path) -> None:
     def mappings() -> int:
         return Path("/proc/self/maps").read_text().count(str(path))
@@ -111,6 +112,7 @@ def test_window_is_unmapped_with_its_array(path: Path) -> None:
     assert mappings() == 0
 
 
+@pytest.mark.slow
 def test_many_arrays_leave_file_descriptors_to_others(path: Path, monkeypatch) -> None:
     monkeypatch.setattr(os, "sysconf", {"SC_OPEN_MAX": 80}.get)
     gc.collect()

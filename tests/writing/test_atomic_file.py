@@ -61,6 +61,7 @@ def test_failing_chunk_leaves_old_file(tmp_path: Path, error, scheduler: str) ->
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
+@pytest.mark.slow
 def test_failing_chunk_leaves_no_new_file(tmp_path: Path) -> None:
     for _ in range(20):  # the first task
         with pytest.raises(PeculiarError):

@@ -193,6 +193,7 @@ def test_listed_positions_are_different_and_in_the_file(path: Path, requested) -
     check_refused(patch(4, 6), path, {"x": requested}, "expected different ones from -4 to 3")
 
 
+@pytest.mark.slow
 def test_listed_positions_and_labels_of_the_data_may_have_any_order(path: Path) -> None:
     part = make_base()[["a"]].isel(x=[3, 0, 1]).drop_vars("level") * np.float32(-1)
     expected = make_base()
@@ -260,6 +261,7 @@ def test_labels_that_are_not_utf8_elsewhere_are_no_obstacle(tmp_path: Path) -> N
     assert kept.tensor[:, 0].values.tolist() == [1, 3, 5]
 
 
+@pytest.mark.slow
 def test_scattered_blocks_need_little_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, decoded = tmp_path / "a.tbf", []
     decode = Blocks.decode_labels
@@ -689,6 +691,7 @@ def test_header_is_compared_before_each_task_writes(tmp_path: Path, name: str) -
     assert [path.read_bytes() for path in tmp_path.iterdir()] == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["safetensors", "mag"])
 def test_tasks_do_not_parse_the_header(tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"a.{suffix}"

@@ -153,6 +153,7 @@ def test_energy_of_selected_states_equals_einsum(
         assert validate(tmp_path / "part" / f"{name}.yaml") == []
 
 
+@pytest.mark.slow
 def test_energy_of_vertex_on_half_grid(tmp_path: Path) -> None:
     values = write_calculation(tmp_path / "all", is_complex=True)
     ds = open_calculation(tmp_path / "all")
@@ -203,6 +204,7 @@ def test_files_with_prefix_and_without_types(tmp_path: Path) -> None:
     assert count(again) == (2, 4)
 
 
+@pytest.mark.slow
 def test_slices_have_separate_dimensions_and_are_not_selected(tmp_path: Path) -> None:
     write_calculation(tmp_path / "all", is_complex=False)
     amplitudes = write_amplitudes(tmp_path / "all")
@@ -519,6 +521,7 @@ def test_values_with_an_applied_unit_are_written_only_on_request(tmp_path: Path)
     assert (written.unit, written.values.tolist()) == (1.0, [unit] * 4)
 
 
+@pytest.mark.slow
 def test_calculation_of_vasp_is_written_with_the_values_and_units_of_its_files(
     tmp_path: Path,
 ) -> None:
@@ -604,6 +607,7 @@ def test_other_states_along_an_axis_are_refused(
     assert not Path("CoulombVertex.yaml").exists()
 
 
+@pytest.mark.slow
 def test_line_of_the_warning_sorts_all_states(working_directory: Path) -> None:
     write_calculation(working_directory / "all", is_complex=False)
     states = select(open_calculation("all"), [4, 0, 6, 1, 5, 2, 3])
@@ -639,6 +643,7 @@ def test_coordinates_of_states_are_no_tensors(tmp_path: Path) -> None:
     xr.testing.assert_identical(open_calculation(tmp_path / "b"), open_calculation(tmp_path / "a"))
 
 
+@pytest.mark.slow
 def test_numbers_of_states_are_not_written(tmp_path: Path) -> None:
     write_calculation(tmp_path / "all", is_complex=False)
     ds = open_calculation(tmp_path / "all", chunks={})

@@ -574,6 +574,7 @@ class TestBlocks:
         key = data.draw(INDEXERS[indexers](sizes=dict(lazy.sizes)))
         xr.testing.assert_identical(lazy.isel(key).load(), eager.isel(key))
 
+    @pytest.mark.slow
     def test_many_blocks_of_momentum_conservation(self, tmp_path: Path) -> None:
         points, states = 8, 40
         momentum = [state % points for state in range(states)]

@@ -326,6 +326,7 @@ def test_bad_complex_texts(tmp_path: Path, content: bytes, message: str) -> None
         load(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_complex", [False, True])
 def test_much_white_space_before_values(tmp_path: Path, is_complex: bool) -> None:
     values = np.ones(3, complex if is_complex else float)
@@ -351,6 +352,7 @@ def test_value_of_any_length_is_not_cut(
         assert (actual.imag if is_complex else actual) == float(number)
 
 
+@pytest.mark.slow
 def test_one_enormous_word_needs_little_memory(tmp_path: Path) -> None:
     path = cf.save(tmp_path, "a", np.zeros(100_001), elements=cf.TEXT)
     # An array of strings of that length would take 300 GB.
@@ -439,6 +441,7 @@ class TestOptions:
         with pytest.raises(ValueError, match="apply_unit=True does not apply to format 'tens'"):
             xr.open_dataset(tmp_path / "a.tens", engine="tensorfmt", apply_unit=True)
 
+    @pytest.mark.slow
     def test_tensors_of_blocks_that_no_memory_could_hold(self, tmp_path: Path) -> None:
         (tmp_path / "A.yaml").write_text(cf.format_properties("A", {"P": [0]}))
         more = condition("{properties: [{property: P, dimension: 3}], nonZeros: [[1]]}")
@@ -481,6 +484,7 @@ def test_large_counts_need_little_memory(tmp_path: Path, change: Callable[[str],
     assert len(str(caught.value)) < 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [b"\n", b"x"])
 def test_long_blanks_are_looked_at_without_memory(end: bytes) -> None:
     content = b"a: 1\n" + b" " * (8 << 20) + end
@@ -546,6 +550,7 @@ def test_integers_of_thousands_of_digits(tmp_path: Path, number: str, key: str) 
     assert [finding.severity for finding in validate(path, format="cc4s")] == ["error"]
 
 
+@pytest.mark.slow
 def test_keys_of_equal_hashes_are_not_quadratic() -> None:
     keys = "".join(f"  0x{number * ((1 << 61) - 1):x}: 1\n" for number in range(1, 20_000))
     start = time.process_time()

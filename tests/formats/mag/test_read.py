@@ -391,6 +391,7 @@ class TestChecksums:
 
 
 class TestTheHeaderAlone:
+    @pytest.mark.slow
     def test_opening_reads_no_data(self) -> None:
         content = mf.make_document({f"layer.{i}": put(WEIGHTS) for i in range(500)})
         start = int.from_bytes(content[28:36], "little")

@@ -294,6 +294,7 @@ def deflate_files(**values: Any) -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.slow
 def test_deflated_members_are_inflated_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,6 +320,7 @@ def test_deflated_members_are_inflated_once(
     assert validate(path) == []
 
 
+@pytest.mark.slow
 def test_deflated_members_are_validated_one_after_the_other(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     path.write_bytes(deflate_files(**{f"a{n}": np.zeros(1 << 19) for n in range(8)}))

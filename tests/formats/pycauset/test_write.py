@@ -419,6 +419,7 @@ def format_embedded(tensor: dict[str, Any], length: int = 2, **coordinates: list
     return json.dumps({"version": 1, "tensors": {"tensor": tensor}, "coordinates": labels})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("note", "fault"),
     [

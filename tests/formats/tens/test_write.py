@@ -277,6 +277,7 @@ def read_version(path: Path) -> str:
     return {0x9000: "0.9", 0x10000: "1.0"}[int.from_bytes(path.read_bytes()[4:8], "little")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -423,6 +424,7 @@ def test_half_precision_and_bools_can_be_converted(tmp_path) -> None:
         np.testing.assert_array_equal(back, values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
@@ -531,6 +533,7 @@ def test_corrupt_embedded_metadata_warn(embedded, message) -> None:
     assert back.tensor.sizes == {"a": 3, "b": 3}
 
 
+@pytest.mark.slow
 def test_embedded_metadata_that_are_too_long_are_not_read() -> None:
     with pytest.warns(
         TensorFormatWarning,

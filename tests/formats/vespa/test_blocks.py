@@ -282,6 +282,7 @@ def test_chunks_of_each_opening_have_own_names() -> None:
     assert first.tensor.data.name != again.tensor.data.name
 
 
+@pytest.mark.slow
 def test_scan_needs_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spec, "LOCAL_WINDOW_BYTES", 1 << 18)
     short = [b"\x03%03d" % (number % 1000) + bytes(4) for number in range(100_000)]

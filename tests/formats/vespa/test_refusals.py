@@ -197,6 +197,7 @@ def test_int8_needs_fill_value_that_it_has(fill_value) -> None:
     assert (filled.dtype, filled.values.tolist()) == ("int8", [[1, -5], [-5, 2]])
 
 
+@pytest.mark.slow
 def test_very_large_outer_product_is_opened_lazily() -> None:
     labels = [(f"{n}", f"{n}", f"{n}") for n in range(2000)]
     content = vf.make_tensor("float", ["i", "j", "k"], {}, labels, np.arange(2000))

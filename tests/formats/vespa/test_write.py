@@ -409,6 +409,7 @@ def test_chunks_that_cut_large_blocks_become_whole_blocks(tmp_path) -> None:
     assert write_file(ds.chunk(user=2, x=10_000), tmp_path) == expected
 
 
+@pytest.mark.slow
 def test_lazy_data_can_replace_their_own_file(tmp_path) -> None:
     path = tmp_path / "users.tbf"
     ds = make_items(600)
