@@ -182,8 +182,9 @@ def test_info_of_values_that_are_not_stored() -> None:
 
 def test_info_of_sparse_tensor_too_large_to_fill() -> None:
     Path("s.tens").write_bytes(tf.make_index_value((1 << 15,) * 3, [1], np.ones(1)))
-    assert "--sparse dense" in run_failing("info", "s.tens")
-    assert "(a: 32768, b: 32768, c: 32768)" in run_ok("info", "s.tens", "--sparse", "dense")
+    assert "--open-option sparse=dense" in run_failing("info", "s.tens")
+    output = run_ok("info", "s.tens", "--open-option", "sparse=dense")
+    assert "(a: 32768, b: 32768, c: 32768)" in output
 
 
 def test_json_of_info_is_strict_json() -> None:
@@ -220,8 +221,8 @@ def test_wrong_checksum_can_be_ignored() -> None:
     content = bytearray(mf.make_archive({"w": mf.put(np.ones(3, "f4"))}))
     content[8] ^= 1
     Path("a.mag").write_bytes(content)
-    assert "--no-verify ignores the checksum" in run_failing("info", "a.mag")
-    assert "MAG archive 1" in run_ok("info", "--no-verify", "a.mag")
+    assert "--open-option verify=false ignores the checksum" in run_failing("info", "a.mag")
+    assert "MAG archive 1" in run_ok("info", "--open-option", "verify=false", "a.mag")
 
 
 def test_urls_are_described_checked_and_converted() -> None:
@@ -538,7 +539,8 @@ def test_convert_applies_the_unit_of_cc4s() -> None:
     assert "or --drop name,attrs to leave them out" in refusal
     run_ok("convert", "v.yaml", "v.bin", *drop)
     np.testing.assert_array_equal(load_any("v.bin").tensor, np.eye(3))
-    run_ok("convert", "v.yaml", "v.bin", "--overwrite", "--apply-unit", *drop)
+    unit = ["--open-option", "apply_unit=true"]
+    run_ok("convert", "v.yaml", "v.bin", "--overwrite", *unit, *drop)
     np.testing.assert_array_equal(load_any("v.bin").tensor, np.eye(3) / 2)
 
 

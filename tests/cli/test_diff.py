@@ -276,7 +276,7 @@ def test_warnings_of_copies_name_both_files() -> None:
     content = Path(save("a.mag")).read_bytes() + b"more"
     for path in ("a.mag", "b.mag"):
         Path(path).write_bytes(content)
-    result = run("diff", "a.mag", "b.mag", "--no-verify")
+    result = run("diff", "a.mag", "b.mag", "--open-option", "verify=false")
     assert result.exit_code == 0
     warned = [line.split(": ")[1] for line in result.stderr.splitlines()]
     assert [Path(path).name for path in warned] == ["a.mag", "b.mag"]
@@ -316,7 +316,8 @@ def test_group_is_converted() -> None:
     assert list(load_any("b.mag")) == ["w", "b"]
     ds = make_layers().rename({key: key.replace(".", "::") for key in make_layers()})
     save("d.mag", ds)
-    run_ok("convert", "d.mag", "e.mag", "--group", "layers::0", "--separator", "::")
+    group = ["--group", "layers::0", "--open-option", "separator=::"]
+    run_ok("convert", "d.mag", "e.mag", *group)
     assert list(load_any("e.mag")) == ["w", "b"]
     assert "2 equal" in run_ok("diff", "b.mag", "e.mag")
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import sys
-import textwrap
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 import click
 
-from xr_tensorfmt.core.file_format import SHARED_OPTIONS
 from xr_tensorfmt.errors import TensorFormatWarning, redact
 from xr_tensorfmt.formats import recognition, registry
 from xr_tensorfmt.sources import find_matches, is_url
@@ -33,11 +29,11 @@ def get_store_format(file: str) -> str | None:
     return STORE_SUFFIXES.get(os.path.splitext(file.rstrip("/").casefold())[1])
 
 
-def format_option(flag: str, *, names: Collection[str], help: str) -> Decorator:
-    """Create an option for the name of a format."""
-    choice, text = click.Choice(names), f"{help} ({', '.join(names)})"
-    variable = "format" if flag == "--from" else "to"
-    return click.option(flag, variable, type=choice, metavar="FORMAT", help=text)
+def format_option(flag: str, variable: str, *, writable: bool, help: str) -> Decorator:
+    """Create an option for the name of a format or store."""
+    names = [*registry.list_names(writable=writable), *STORES]
+    text = f"{help} ({', '.join(names)})"
+    return click.option(flag, variable, type=click.Choice(names), metavar="FORMAT", help=text)
 
 
 def _parse_key_value(pair: str) -> tuple[str, Any]:
@@ -71,35 +67,20 @@ json_option = click.option(
 )
 
 
-storage_option = key_value_option(
-    "--storage-option",
-    "storage_options",
-    help="Option of the fsspec file system of a URL, such as anon=true.",
-)
-
-
-def add_source_options(function: Any, stores: Collection[str] = ()) -> Any:
+def add_source_options(function: Any) -> Any:
     """Add options for the format and storage of a file."""
-    text = "Format of the files; the default depends on their content or suffix"
-    from_option = format_option("--from", names=(*registry.list_names(), *stores), help=text)
-    return from_option(storage_option(function))
+    text = "Format of the files (stores only for convert and diff), by default by content or suffix"
+    storage = "Option of the fsspec file system of a URL, such as anon=true."
+    function = key_value_option("--storage-option", "storage_options", help=storage)(function)
+    return format_option("--from", "format", writable=False, help=text)(function)
 
 
-def add_open_options(function: Any, stores: Collection[str] = ()) -> Any:
+def add_open_options(function: Any) -> Any:
     """Add the options of `add_source_options`, and keywords of opening."""
-    choices, default = SHARED_OPTIONS["sparse"].choices, SHARED_OPTIONS["sparse"].default
-    no_verify = "Ignore wrong checksums and trailing bytes."
-    sparse = "Read all elements of a sparse file, or only the stored ones."
     group = "Only the variables of a group, such as layers.0 or /layers/0."
-    separator = "Separator of name parts."
-    for option in (
-        click.option("--no-verify", "verify", flag_value=False, default=True, help=no_verify),
-        click.option("--sparse", type=click.Choice(choices), default=default, help=sparse),
-        click.option("--separator", default=".", show_default=True, help=separator),
-        click.option("--group", help=group),
-    ):
-        function = option(function)
-    return add_source_options(function, stores)
+    text = "A keyword to open a tensor file, such as verify=false, sparse=stored, apply_unit=true."
+    function = key_value_option("--open-option", "open_options", help=text)(function)
+    return add_source_options(click.option("--group", help=group)(function))
 
 
 def get_storage_options(file: str, storage_options: KeyValues) -> KeyValues | None:
@@ -107,30 +88,25 @@ def get_storage_options(file: str, storage_options: KeyValues) -> KeyValues | No
     return (storage_options or None) if is_url(file) else None
 
 
-def expand_paths(
-    paths: Iterable[str], storage_options: KeyValues, format: str | None = None
-) -> Iterator[str]:
-    """Replace directories by their files unless `format` is a store, and patterns by matches."""
+def _expand_paths(paths: Iterable[str], storage_options: KeyValues) -> Iterator[str]:
+    """Replace patterns by matches, and directories by the tensor files in them."""
     for path in paths:
         with format_errors(path):
-            files = find_matches(path, get_storage_options(path, storage_options))
-            if files == [path] and format not in STORES:
-                files = _list_files(path, storage_options)
+            options = get_storage_options(path, storage_options)
+            files = find_matches(path, options)
+            is_directory = path.endswith("/") if is_url(path) else os.path.isdir(path)
+            if files == [path] and is_directory:
+                files = recognition.list_files(path, options, None)
+                if files != [path] and not is_url(path):
+                    _warn_of_directories(path)
         yield from files or [path]
 
 
-def _list_files(path: str, storage_options: KeyValues) -> list[str]:
-    """Return the tensor files in a directory. A directory with an index opens as a whole."""
-    is_directory = path.endswith("/") if is_url(path) else os.path.isdir(path)
-    if not is_directory or get_store_format(path):
-        return []
-    files = recognition.list_files(path, get_storage_options(path, storage_options), None)
-    if files != [path] and not is_url(path):
-        with os.scandir(path) as entries:
-            names = sorted(x.path for x in entries if x.is_dir() and not x.name.startswith("."))
-        for name in names:
-            print_message(f"Warning: {to_one_line(name)} is a directory, and is left out")
-    return files
+def _warn_of_directories(path: str) -> None:
+    with os.scandir(path) as entries:
+        names = sorted(x.path for x in entries if x.is_dir() and not x.name.startswith("."))
+    for name in names:
+        click.echo(f"Warning: {to_one_line(name)} is a directory, and is left out", err=True)
 
 
 def escape_unprintable(string: str) -> str:
@@ -151,34 +127,12 @@ def print_lines(lines: Iterable[str]) -> None:
         click.echo(escape_unprintable(line))
 
 
-def print_message(message: str) -> None:
-    """Print a message on stderr: in one line, or wrapped between words on a terminal."""
-    if sys.stderr.isatty():
-        columns = shutil.get_terminal_size().columns
-        options: Any = {"break_long_words": False, "break_on_hyphens": False}
-        message = textwrap.fill(message, columns, subsequent_indent="  ", **options)
-    click.echo(message, err=True)
-
-
-def build_usage_error(message: str) -> click.UsageError:
-    """Return the error for wrong arguments, wrapped between words below the usage."""
-    return click.UsageError(click.wrap_text(message, 72, subsequent_indent="  "))
-
-
-class FileError(click.ClickException):
-    """An error about a file."""
-
-    def show(self, file: Any = None) -> None:
-        """Print the error."""
-        print_message(f"Error: {self.message}")
-
-
 @contextmanager
 def format_errors(file: str, origin: str = "") -> Iterator[None]:
     """Print warnings about a file, and convert its errors to errors of the command, in one line."""
 
     def show_warning(message: Any, *_: Any, **__: Any) -> None:
-        print_message(f"Warning: {to_one_line(str(message))}")
+        click.echo(f"Warning: {to_one_line(str(message))}", err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -189,7 +143,7 @@ def format_errors(file: str, origin: str = "") -> Iterator[None]:
         except click.ClickException:
             raise
         except Exception as error:
-            raise FileError(_format_error(error, file, origin)) from error
+            raise click.ClickException(_format_error(error, file, origin)) from error
 
 
 def _format_error(error: BaseException, file: str, origin: str) -> str:
@@ -215,7 +169,7 @@ def describe_files(
 ) -> list[dict[str, Any]]:
     """Print the description of every file, or its error, and return all documents."""
     documents: list[dict[str, Any]] = []
-    for file in expand_paths(paths, storage_options):
+    for file in _expand_paths(paths, storage_options):
         document: dict[str, Any] = {"path": to_one_line(file)}
         documents.append(document)
         try:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from importlib.util import find_spec
 from pathlib import PurePath
-from types import MappingProxyType
 from typing import Any, get_args
 
 import click
@@ -48,12 +46,10 @@ def _parse_dtype(value: str) -> tuple[str | None, str]:
 
 
 @click.command()
-@click.argument("sources", metavar="IN...", nargs=-1, required=True, type=click.Path())
+@click.argument("source", metavar="IN", type=click.Path())
 @click.argument("target", metavar="OUT", type=click.Path())
 @common.format_option(
-    "--to",
-    names=(*registry.list_names(writable=True), *common.STORES),
-    help="Format of OUT; the default depends on its suffix",
+    "--to", "to", writable=True, help="Format of OUT; the default depends on its suffix"
 )
 @click.option("--overwrite", is_flag=True, help="Overwrite OUT, as mode='w' does in Python.")
 @click.option("--variable", "-v", help="Only this variable.")
@@ -84,90 +80,20 @@ def _parse_dtype(value: str) -> tuple[str | None, str]:
 @common.key_value_option(
     "--option", "-o", "options", help="An option of the format of OUT, such as version=0.9."
 )
-@common.key_value_option(
-    "--open-option",
-    "open_options",
-    help="An option of the format of IN, such as text_errors=surrogateescape.",
-)
-@click.option("--apply-unit", is_flag=True, help="Convert values to atomic units.")
-@partial(common.add_open_options, stores=common.STORES)
+@common.add_open_options
 @click.option("--quiet", "-q", is_flag=True, help="Do not show a bar.")
-def convert(sources: tuple[str, ...], target: str, **options: Any) -> None:
-    """Convert files between tensor formats, zarr and netCDF.
-
-    If IN is a directory, all tensor files in it are converted. If OUT is a directory, files keep
-    their names, with the suffix of the format --to.
-    """
-    storage_options = options["storage_options"]
-    sources = tuple(common.expand_paths(sources, storage_options, options["format"]))
-    failed = 0
-    targets = _find_targets(sources, target, options["to"], storage_options)
-    for source, path in zip(sources, targets, strict=True):
-        try:
-            _convert_file(source, path, **options)
-        except click.ClickException as error:
-            failed += 1
-            error.show()
-    if failed and len(sources) > 1:
-        click.echo(f"{len(sources)} files, {failed} with errors", err=True)
-    raise SystemExit(int(failed > 0))
-
-
-def _find_suffix(to: str) -> str:
-    if to in common.STORES:
-        return next(suffix for suffix, store in common.STORE_SUFFIXES.items() if store == to)
-    return registry.find_format(to).suffixes[0]
-
-
-def _find_targets(
-    sources: Sequence[str], target: str, to: str | None, storage_options: common.KeyValues
-) -> list[str]:
-    """Return the target of every file: OUT, or a file in the directory OUT."""
-    is_store = common.get_store_format(target) is not None
-    has_slash = target.endswith(("/", os.sep))
-    # With one IN, a directory without a suffix may be the zarr store to replace.
-    is_directory = has_slash or (to != common.ZARR and os.path.isdir(target))
-    if len(sources) == 1 and (is_store or not is_directory):
-        return [target]
-    if is_store or not (has_slash or os.path.isdir(target)):
-        raise common.build_usage_error(
-            f"{len(sources)} files need a directory as OUT; pass one, or append '/' to create it, "
-            f"as in '{target.rstrip('/')}/'"
-        )
-    if to is None:
-        raise common.build_usage_error("OUT is a directory, which has no suffix; pass --to")
-    origins: dict[str, str] = {}
-    for source in sources:
-        path = _locate(source, storage_options).path
-        name = os.path.splitext(os.path.basename(path.rstrip("/")))[0] + _find_suffix(to)
-        if name in origins:
-            raise common.build_usage_error(
-                f"{origins[name]} and {source} would both become {name}; convert them separately"
-            )
-        origins[name] = source
-    if not is_url(target):
-        with common.format_errors(target):
-            os.makedirs(target, exist_ok=True)
-    return [os.path.join(target, name) for name in origins]
-
-
-def _locate(file: str, storage_options: common.KeyValues) -> Location:
-    return locate(file, common.get_storage_options(file, storage_options), None)
-
-
-def _convert_file(
+def convert(
     source: str,
     target: str,
-    *,
     to: str | None,
-    drop: tuple[DroppablePart, ...],
-    storage_options: common.KeyValues,
     overwrite: bool,
+    drop: tuple[DroppablePart, ...],
     options: common.KeyValues,
+    storage_options: common.KeyValues,
     quiet: bool,
     **reading: Any,
 ) -> None:
-    """Convert one file, with a progress bar if stderr is a terminal."""
+    """Convert a file between tensor formats, zarr and netCDF."""
     from tqdm.dask import TqdmCallback  # noqa: PLC0415  # imports dask
 
     with common.format_errors(target):
@@ -211,10 +137,9 @@ def _open_selected(
     """Return the data to write and their encoding."""
     if "attrs" not in drop:  # otherwise packed values would lose their meaning
         reading |= STORED_VALUES
-    requested = {variable: dims} if variable and dims else dims
-    named = {"name": name, "dims": requested} | open_options
-    named = {keyword: value for keyword, value in named.items() if value is not None}
-    ds = open_input(source, drop=drop, chunks={}, tensor_options=named, **reading)
+    named = {"name": name, "dims": {variable: dims} if variable and dims else dims}
+    open_options |= {keyword: value for keyword, value in named.items() if value is not None}
+    ds = open_input(source, drop=drop, chunks={}, open_options=open_options, **reading)
     if variable is not None and variable not in ds:
         listed = shorten(", ".join(map(repr, ds.data_vars))) or "none"
         hint = did_you_mean(variable, ds.variables)
@@ -230,7 +155,10 @@ def _locate_target(
     source: str, target: str, storage_options: common.KeyValues, *, overwrite: bool
 ) -> Location:
     """Raise an error if the target is, contains or is inside the input, or exists."""
-    origin, location = (_locate(file, storage_options) for file in (source, target))
+    origin, location = (
+        locate(file, common.get_storage_options(file, storage_options), None)
+        for file in (source, target)
+    )
     # A PurePath accepts both separators of Windows.
     read, written = (
         PurePath(os.path.realpath(place.path) if place.is_local else place.path)
@@ -251,26 +179,25 @@ def open_input(
     *,
     format: str | None,
     group: str | None,
-    separator: str,
     storage_options: common.KeyValues,
     drop: Collection[str],
-    tensor_options: Mapping[str, Any] = MappingProxyType({}),
+    open_options: common.KeyValues,
     **options: Any,
 ) -> xr.Dataset:
     """Open a tensor file, or a store with the names of its groups as prefixes.
 
-    Stores ignore `options`, and raise an error for `tensor_options`.
+    Stores ignore `options`, and raise an error for `open_options`.
     """
     url_options = common.get_storage_options(file, storage_options)
     store = format or common.get_store_format(file)
     if store in common.STORES:
-        if tensor_options:
-            named = ", ".join(tensor_options)
+        if open_options:
+            named = ", ".join(open_options)
             raise ValueError(f"{file} is {store}, and {named} applies only to tensor files")
-        tree = _open_store(file, store, get_group_path(group, separator), url_options)
-        return flatten_tree(file, tree, separator, drop)
-    options |= {"format": format, "group": group, "separator": separator, **tensor_options}
-    return xr.open_dataset(file, engine="tensorfmt", storage_options=url_options, **options)
+        tree = _open_store(file, store, get_group_path(group, "."), url_options)
+        return flatten_tree(file, tree, ".", drop)
+    options |= {"format": format, "group": group, "storage_options": url_options, **open_options}
+    return xr.open_dataset(file, engine="tensorfmt", **options)
 
 
 def _open_store(

@@ -34,14 +34,17 @@ _SHOWN_PROPERTIES = "matrix_type", "symmetries", "skipped_chunks"
 @common.json_option
 @common.add_open_options
 def info(
-    files: tuple[str, ...], as_json: bool, storage_options: common.KeyValues, **options: Any
+    files: tuple[str, ...],
+    as_json: bool,
+    storage_options: common.KeyValues,
+    open_options: common.KeyValues,
+    **options: Any,
 ) -> None:
     """Describe the format, variables and attributes of files. Values are not read."""
 
     def describe(file: str) -> dict[str, Any]:
-        url_options = common.get_storage_options(file, storage_options)
-        keywords = complete_keywords(storage_options=url_options, **options)
-        reader, container = open_group(file, keywords)
+        options["storage_options"] = common.get_storage_options(file, storage_options)
+        reader, container = open_group(file, complete_keywords(**{**options, **open_options}))
         file_format = choose_format(reader, options["format"])
         return _build_document(reader.source, container, file_format.name)
 

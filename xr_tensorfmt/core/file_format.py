@@ -174,7 +174,7 @@ class OpenOptions:
     ) -> None:
         """Raise TensorFormatError if too many elements of a tensor are not stored in its file."""
         if self["sparse"] == "auto" and count > MAX_FILLED_ELEMENTS:
-            hint = "open it with sparse='dense' (--sparse dense) to fill in the others"
+            hint = "open it with sparse='dense' (--open-option sparse=dense) to fill in the others"
             actual = f"{count} elements, of which {stored} are stored"
             expected = f"at most {MAX_FILLED_ELEMENTS} elements"
             raise TensorFormatError(path, field, actual, expected, hint, offset=offset)
@@ -225,7 +225,7 @@ class End(NamedTuple):
             field, actual = f"the end of {self.last_part}", f"{extra} more bytes"
             hint = (
                 "the header is corrupt or bytes were appended: compare the size with the original "
-                "(verify=False or --no-verify ignores trailing bytes)"
+                "(verify=False or --open-option verify=false ignores trailing bytes)"
             )
             expected = "the end of the file"
             raise TensorFormatError(self.source.name, field, actual, expected, hint, self.stop)

@@ -158,7 +158,7 @@ def _check_checksum(
     computed = crc32c(reader.read_field(start, stop - start, "the header"))
     if computed == stored:
         return ()
-    hint = "fetch the file again (verify=False or --no-verify ignores the checksum)"
+    hint = "fetch the file again (verify=False or --open-option verify=false ignores the checksum)"
     expected = f"{computed:#010x}, the CRC-32C of bytes {start} to {stop}"
     error = reader.error("the checksum", f"{stored:#010x}", expected, hint, start - 4)
     if options["verify"]:

@@ -100,7 +100,8 @@ def _read_blocks(
     text_errors = options["text_errors"] if options.loads_labels else "surrogateescape"
     limit, hint = MAX_BLOCKS, "split the file"
     if is_loaded:
-        limit, hint = MAX_INDEXED_LABELS, "open the file with sparse='stored' (--sparse stored)"
+        limit = MAX_INDEXED_LABELS
+        hint = "open the file with sparse='stored' (--open-option sparse=stored)"
     if header.blocks > limit:
         field, expected = "the number of blocks", f"at most {limit}"
         raise TensorFormatError(source.name, field, header.blocks, expected, hint, header.stop)
@@ -372,7 +373,8 @@ def _build_outer_product(
             field=f"the labels of block {second}",
             actual=f"those of block {first} as well",
             expected="labels that occur once",
-            hint="no dense tensor holds both; open it with sparse='stored' (--sparse stored)",
+            hint="no dense tensor holds both; open it with sparse='stored' (--open-option "
+            "sparse=stored)",
             offset=int(blocks.offsets[second]),
         )
     gather = partial(gather_product, blocks, len(grid), indices, order)
