@@ -64,10 +64,6 @@ class EmbeddedMetadata:
     tensors: Mapping[str, EmbeddedVariable] = field(default_factory=dict)
     stored_coordinates: tuple[str, ...] = ()  # names of tensors
     coordinates: Mapping[str, EmbeddedVariable] = field(default_factory=dict)
-    # Whether `from_json` must decode the attributes that the format stores.
-    tagged_attrs: bool = False
-    # Attributes that the format stores without dtypes.
-    numpy_attrs: Mapping[str, Any] = field(default_factory=dict)
     # Attributes that the format does not store, and None for a stored one in its position.
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
@@ -153,20 +149,15 @@ def _apply(container: Container, embedded: EmbeddedMetadata, options: OpenOption
     if len(lengths) > len(dict(lengths)):
         raise ValueError("a dim has several lengths")
     coordinates = [*container.coordinates, *coordinates]
-    attrs = _apply_to_attrs(container.attrs, embedded)
+    attrs = _apply_to_attrs(container.attrs, embedded.attrs)
     return replace(container, tensors=tuple(tensors), coordinates=tuple(coordinates), attrs=attrs)
 
 
-def _apply_to_attrs(stored: Mapping[str, Any], embedded: EmbeddedMetadata) -> Mapping[str, Any]:
-    attrs = dict(from_json(stored) if embedded.tagged_attrs else stored)
-    for name, value in embedded.numpy_attrs.items():
-        # Use the dtype only if another program has not changed the number.
-        if name in stored and dumps(strip_dtypes(value)) == dumps(stored[name]):
-            attrs[name] = from_json(value)
+def _apply_to_attrs(stored: Mapping[str, Any], embedded: Mapping[str, Any]) -> Mapping[str, Any]:
     # None marks the position of an attribute that the format stores.
-    members = from_json(embedded.attrs)
-    added = {n: value for n, value in members.items() if value is not None or n not in attrs}
-    return (members if len(added) < len(members) else {}) | attrs | added
+    members = from_json(embedded)
+    added = {n: value for n, value in members.items() if value is not None or n not in stored}
+    return (members if len(added) < len(members) else {}) | {**stored} | added
 
 
 def _apply_to_tensor(tensor: Tensor, variable: EmbeddedVariable, options: OpenOptions) -> Tensor:
@@ -323,18 +314,6 @@ def from_json(value: Any) -> Any:
             return array_from_json(value[DTYPE_TAG])[()]
         return {key: from_json(item) for key, item in value.items()}
     return [from_json(item) for item in value] if isinstance(value, list) else value
-
-
-def strip_dtypes(value: Any) -> Any:
-    """Replace tagged numpy numbers by plain numbers, for programs that do not know the tag."""
-    if isinstance(value, list):
-        return [strip_dtypes(item) for item in value]
-    if not isinstance(value, Mapping):
-        return value
-    if set(value) != {DTYPE_TAG}:
-        return {key: strip_dtypes(item) for key, item in value.items()}
-    number = array_from_json(value[DTYPE_TAG]).tolist()
-    return number if isinstance(number, bool | int | float) else value
 
 
 def array_to_json(array: Array, subject: str) -> dict[str, Any]:

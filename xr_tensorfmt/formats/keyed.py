@@ -205,10 +205,14 @@ def select_stored(
     return variables, embedded
 
 
-def embed_variables(
-    checked: CheckedInput, variables: Sequence[KeyedVariable], coordinates: Coordinates
+def embed_metadata(
+    checked: CheckedInput,
+    variables: Sequence[KeyedVariable],
+    coordinates: Coordinates,
+    attrs: Mapping[str, Any],
+    stored_attrs: Mapping[str, Any],
 ) -> EmbeddedMetadata:
-    """Embed coordinates, and the attributes and dims of tensors if they are not the defaults."""
+    """Embed coordinates, and attributes and dims unless the format stores or derives them."""
     from xr_tensorfmt.core import embedded_metadata as metadata  # noqa: PLC0415  # only to write
 
     keys = {conversion.name for _, conversion in variables}
@@ -221,10 +225,15 @@ def embed_variables(
             embedded = metadata.embed_variable(checked, key, variable)
             if embedded.attrs or embedded.dims != default_dims:
                 tensors[key] = embedded
+    embedded_attrs = {name: attrs[name] for name in attrs if name not in stored_attrs}
+    if embedded_attrs and [*stored_attrs, *embedded_attrs] != list(attrs):
+        # None marks the position of an attribute that the format stores.
+        embedded_attrs = {name: embedded_attrs.get(name) for name in attrs}
     return metadata.EmbeddedMetadata(
         tensors=tensors,
         stored_coordinates=tuple(name for name in checked.coordinates if name in keys),
         coordinates=metadata.embed_coordinates(checked, coordinates),
+        attrs=embedded_attrs,
     )
 
 

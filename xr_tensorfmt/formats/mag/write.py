@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from itertools import starmap
-from json import dumps
+from json import dumps, loads
 from typing import Any
 
 from xr_tensorfmt.core.embedded_metadata import (
@@ -14,7 +13,7 @@ from xr_tensorfmt.core.embedded_metadata import (
     EmbeddedMetadata,
     check_header_size,
     encode_metadata,
-    strip_dtypes,
+    from_json,
 )
 from xr_tensorfmt.core.file_format import EMBEDDED_KEY
 from xr_tensorfmt.core.layout import Dense
@@ -72,18 +71,20 @@ def _build_metadata(
     checked: CheckedInput, variables: Sequence[keyed.KeyedVariable], coordinates: keyed.Coordinates
 ) -> dict[str, Any]:
     """Return the attributes of the Dataset with the embedded metadata."""
-    attrs = keyed.encode_dataset_attrs(checked)
-    metadata: dict[str, Any] = strip_dtypes(attrs)
-    embedded = replace(
-        keyed.embed_variables(checked, variables, coordinates),
-        tagged_attrs=f'"{DTYPE_TAG}"' in dumps(metadata),
-        # JSON stores these numbers without their dtypes.
-        numpy_attrs={n: v for n, v in attrs.items() if dumps(strip_dtypes(v)) != dumps(v)},
-    )
+    attrs = loads(dumps(keyed.encode_dataset_attrs(checked)), object_hook=_simplify)
+    metadata = {name: value for name, value in attrs.items() if DTYPE_TAG not in dumps(value)}
+    embedded = keyed.embed_metadata(checked, variables, coordinates, attrs, metadata)
     if embedded != EmbeddedMetadata():
         encode_metadata(checked, embedded)  # checks the size
         metadata[EMBEDDED_KEY] = embedded.to_dict()
     return metadata
+
+
+def _simplify(members: dict[str, Any]) -> Any:
+    """Return the plain number of a number of numpy. The document stores no dtype for it."""
+    number = from_json(members) if DTYPE_TAG in members else None
+    plain = number.tolist() if number is not None else None
+    return plain if isinstance(plain, bool | int | float) else members
 
 
 def _pack_document(placed: Mapping[str, Dense], metadata: Mapping[str, Any]) -> bytes:

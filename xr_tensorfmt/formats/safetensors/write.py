@@ -71,11 +71,7 @@ def _build_metadata(
     attrs = keyed.encode_dataset_attrs(checked)
     reserved = INDEX_FACTS if is_index else ()
     strings = {x: y for x, y in attrs.items() if isinstance(y, str) and x not in reserved}
-    embedded_attrs = {name: value for name, value in attrs.items() if name not in strings}
-    if embedded_attrs and [*strings, *embedded_attrs] != list(attrs):
-        # None marks the position of an attribute that the format stores.
-        embedded_attrs = {name: embedded_attrs.get(name) for name in attrs}
-    embedded = replace(keyed.embed_variables(checked, entries, others), attrs=embedded_attrs)
+    embedded = keyed.embed_metadata(checked, entries, others, attrs, strings)
     if embedded == EmbeddedMetadata():
         return strings, {}
     return strings, {EMBEDDED_KEY: encode_metadata(checked, embedded).decode()}
