@@ -20,8 +20,6 @@ Transfer = tuple[int, int, "Extents", Bytes]
 
 # Length of a range in bytes from which slicing is as fast as fancy indexing.
 _LONG_PIECE = 1 << 14
-# Mean length of ranges below which indices are faster than slices.
-_SHORT_PIECE = 128
 # Bytes of short ranges to gather at a time. More would need new pages, which cost more than copies.
 _BATCH_BYTES = 1 << 18
 
@@ -82,8 +80,6 @@ class Extents:
     @property
     def nbytes(self) -> int:
         """Total length in bytes."""
-        if self.lengths.size and not self.lengths.strides[0]:  # of one length
-            return self.lengths.size * int(self.lengths[0])
         return int(self.lengths.sum())
 
     @property
@@ -141,14 +137,6 @@ class Extents:
                 out[first * length :][: part.size] = part
             return
         stop = 0
-        if out.size < _SHORT_PIECE * starts.size:
-            for first in range(0, starts.size, _LONG_PIECE):
-                begins, lengths = (x[first : first + _LONG_PIECE] for x in (starts, self.lengths))
-                shifts = np.repeat(begins - np.cumsum(lengths) + lengths, lengths)
-                part = window.take(np.arange(shifts.size) + shifts)
-                out[stop : stop + part.size] = part
-                stop += part.size
-            return
         for start, size in zip(starts.tolist(), self.lengths.tolist(), strict=True):
             out[stop : stop + size] = window[start : start + size]
             stop += size

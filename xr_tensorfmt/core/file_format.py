@@ -47,18 +47,14 @@ def name_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tupl
             f"dims={requested!r} must be a sequence of non-empty str for {variable!r}, such as "
             f"{default}"
         )
-    fault = ""
-    if len(names) != len(default):
-        fault = f"pass {len(default)} names"
-    elif len(set(names)) != len(names):
-        fault = "pass different names"
-    elif tuple(names) != default and set(names) == set(default):
-        fault = "the names are in another order; omit it and transpose"
-    elif variable in names:
-        fault = f"{variable!r} would be an index; choose another name with name= or dims="
-    if fault:
-        dims = f"the {len(default)} dimensions {default} of {variable!r}"
-        raise ValueError(f"dims={requested!r} cannot name {dims}: {fault}")
+    is_permuted = tuple(names) != default and set(names) == set(default)
+    is_valid = len(names) == len(default) == len(set(names)) and variable not in names
+    if is_permuted or not is_valid:
+        raise ValueError(
+            f"dims={requested!r} cannot name the dimensions {default} of {variable!r}: pass "
+            f"{len(default)} different names, none of them {variable!r} (or another name=); "
+            "transpose to reorder dimensions"
+        )
     return tuple(names)
 
 

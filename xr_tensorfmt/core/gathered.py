@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -123,19 +123,18 @@ def _scale(values: Array, dtype: np.dtype[Any], scalar: complex, *, is_conjugate
     return scaled
 
 
+PIECE_BYTES = 4 << 20
+"""Bytes of a `WholeLayout` to read at once."""
+
+
+@dataclass(frozen=True)
 class WholeLayout(Layout):
     """Values that are found only in all bytes of a range. The first read keeps them in memory."""
 
-    if TYPE_CHECKING:
-
-        @property
-        def kept(self) -> CachedValue[Any]:
-            """The parsed content."""
-
-    @property
-    def piece_bytes(self) -> int:
-        """Bytes to read at once."""
-        return 4 << 20
+    kept: CachedValue[Any] = field(
+        default_factory=CachedValue, compare=False, repr=False, kw_only=True
+    )
+    """The parsed content."""
 
     @abstractmethod
     def parse(self, source: Source, pieces: Iterable[Bytes]) -> Any:
@@ -173,8 +172,8 @@ class WholeLayout(Layout):
     def _plan_pieces(self, source: Source) -> Iterator[Plan]:
         extents = self.locate(Selection.everything(self.shape))
         start, stop = extents.bounds if len(extents) else (0, 0)
-        for first in range(start, stop, self.piece_bytes):
-            piece = Extents.single(first, min(first + self.piece_bytes, stop))
+        for first in range(start, stop, PIECE_BYTES):
+            piece = Extents.single(first, min(first + PIECE_BYTES, stop))
             yield Plan(source, piece, lambda packed, _: packed)
 
     def read_pieces(self, source: Source) -> Iterator[Bytes]:

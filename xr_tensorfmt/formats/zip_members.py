@@ -6,7 +6,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
 from typing import Any
@@ -20,7 +20,6 @@ from xr_tensorfmt.core.file_format import End
 from xr_tensorfmt.core.gathered import WholeLayout
 from xr_tensorfmt.core.header import CORRUPT, HeaderReader
 from xr_tensorfmt.core.layout import Dense
-from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import Finding, SourceChangedError, TensorFormatError, shorten
@@ -115,7 +114,6 @@ class Deflated(WholeLayout):
     member: ZipInfo
     offset: int  # of the compressed bytes
     array: Dense  # at an offset in the content
-    kept: CachedValue[Array] = field(default_factory=CachedValue, compare=False)
 
     @property
     def shape(self) -> tuple[int, ...]:

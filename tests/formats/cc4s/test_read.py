@@ -523,7 +523,7 @@ class TestProperties:
 
     def test_tensor_may_be_named_as_type(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "State", cf.make_values((3,)), ["State"])
-        with pytest.raises(ValueError, match="would be an index"):
+        with pytest.raises(ValueError, match="none of them"):
             open_lazily(path)
 
 
@@ -626,7 +626,7 @@ class TestText:
     @pytest.fixture(autouse=True)
     def _small_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Use pieces so short that values cross their bounds."""
-        monkeypatch.setattr(text.Text, "piece_bytes", 40)
+        monkeypatch.setattr("xr_tensorfmt.core.gathered.PIECE_BYTES", 40)
 
     @pytest.mark.parametrize("indexers", INDEXERS)
     @fixtures_are_not_reset

@@ -22,7 +22,6 @@ from tests.recording import HollowSource
 from xr_tensorfmt import TensorFormatError, validate
 from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.formats.cc4s import layouts as elements_as_text
 from xr_tensorfmt.formats.cc4s import read as reading
 from xr_tensorfmt.formats.cc4s import yaml_text
 from xr_tensorfmt.formats.cc4s.yaml_text import get_list, parse_fields
@@ -341,7 +340,7 @@ def test_much_white_space_before_values(tmp_path: Path, is_complex: bool) -> Non
 def test_value_of_any_length_is_not_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_complex: bool
 ) -> None:
-    monkeypatch.setattr(elements_as_text.Text, "piece_bytes", 40)
+    monkeypatch.setattr("xr_tensorfmt.core.gathered.PIECE_BYTES", 40)
     values = np.ones(9, complex if is_complex else float)
     path = cf.save(tmp_path, "a", values, elements=cf.TEXT)
     for digits in range(1, 80):

@@ -211,9 +211,9 @@ class TestKeysAndDims:
         [
             (("row", "col"), "names the dimensions of one variable, but the file has 2"),
             ({"w": ("b", "col")}, "the name of the variable 'b'"),
-            ({"w": ("w", "col")}, "would be an index"),
+            ({"w": ("w", "col")}, "none of them 'w'"),
             ({"v": ("row", "col")}, r"names 2 dimensions of 'v', but .* are 'w' \(2\), 'b'"),
-            ({"w": ("row",)}, "pass 2 names"),
+            ({"w": ("row",)}, "pass 2 different names"),
         ],
     )
     def test_mismatched_dims_raise(self, dims, message) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from math import prod
 from typing import Any
@@ -15,7 +15,6 @@ from xr_tensorfmt.core.elements import Array, Plain
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.gathered import Gathered, WholeLayout, put_at
 from xr_tensorfmt.core.layout import Dense, Layout
-from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, Step
 from xr_tensorfmt.errors import TensorFormatError, shorten
@@ -39,7 +38,6 @@ class Text(WholeLayout):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     size: int
-    kept: CachedValue[Array] = field(default_factory=CachedValue, repr=False, compare=False)
 
     def locate(self, selection: Selection) -> Extents:
         """Return the whole text, because lines have any width."""

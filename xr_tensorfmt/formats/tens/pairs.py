@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,6 @@ from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.gathered import WholeLayout
 from xr_tensorfmt.core.header import Cursor, HeaderReader
-from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
@@ -70,9 +69,6 @@ class Pairs(WholeLayout):
     count: int
     # Operations of the packed symmetries, the identity first.
     group: tuple[Operation, ...]
-    kept: CachedValue[tuple[Integers, Array]] = field(
-        default_factory=CachedValue, compare=False, repr=False
-    )
 
     @property
     def shape(self) -> tuple[int, ...]:
