@@ -58,7 +58,7 @@ def open_calculation(
     OSError
         The path is not a directory, or has no tensor, or elements have no YAML file.
     ValueError
-        Two files have the same object or do not fit each other, or the directory is a URL.
+        Two files have the same object or other states, or the directory is a URL.
 
     Examples
     --------
@@ -78,12 +78,14 @@ def open_calculation(
         units[name] = file_info["unit"]
         cc4s_object = name.partition(".")[0]
         dimensions[name] = complete_types(cc4s_object, ds[name].shape, file_info["types"])
-    if conflict := header.find_length_conflict(dimensions):
-        hint = "the files belong to different calculations, so fetch both from one directory"
-        raise ValueError(f"{directory}: {conflict}; {hint}")
     if conflict := header.find_unit_conflict(units):
         warn(f"{directory}: {conflict}")
     states, dims = _find_shared_dims(dimensions)
+    if {header.VERTEX, header.ENERGIES} <= dims.keys() and dims[header.VERTEX][1] not in states:
+        raise ValueError(
+            f"{directory}: {header.VERTEX} and {header.ENERGIES} have different numbers of states; "
+            "fetch both from the directory of one calculation"
+        )
     merged = _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())
     for coordinate in merged.coords.values():
         coordinate.load()  # xarray divides values of the YAML in chunks, too

@@ -9,7 +9,6 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import dask
 import numpy as np
@@ -124,11 +123,6 @@ def get_inode(descriptor: int) -> int | None:
     return None
 
 
-def make_calculation() -> xr.Dataset:
-    indices = ("State", np.arange(4), {"values": [0.5, 1.5, 2.5, 3.5]})
-    return xr.Dataset({"w": ("State", np.ones(4))}, {"State_Spin": indices})
-
-
 SUFFIXES = ("mag", "safetensors", "tens", "npy", "yaml", "pycauset")
 
 
@@ -168,32 +162,6 @@ def test_values_of_a_region_in_memory_at_the_call_are_written(tmp_path: Path) ->
         tasks.append(to_file(xr.Dataset({"a": ("x", buffer)}), path, region=region, compute=False))
     dask.compute(*tasks)
     assert load(path).a.values.tolist() == [0, 0, 1, 1, 2, 2]
-
-
-@pytest.mark.parametrize("protocol", ["", "memory://"])
-def test_kept_file_that_disappears_is_written(tmp_path: Path, protocol: str, memory: Any) -> None:
-    directory = f"{protocol}{tmp_path}"
-    ds = make_calculation()
-    to_file(ds, f"{directory}/a.yaml")
-    task = to_file(ds, f"{directory}/w.yaml", compute=False)
-    if protocol:
-        memory.rm_file(f"{tmp_path}/State.yaml")
-    else:
-        (tmp_path / "State.yaml").unlink()
-    task.compute()
-    assert "State_Spin" in xr.open_dataset(f"{directory}/w.yaml", engine="tensorfmt").coords
-
-
-def test_kept_file_that_changes_is_not_replaced(tmp_path: Path) -> None:
-    to_file(make_calculation(), tmp_path / "a.yaml")
-    task = to_file(make_calculation(), tmp_path / "w.yaml", compute=False)
-    path = tmp_path / "State.yaml"
-    path.write_text(path.read_text().replace("3", "2"))
-    before = path.read_bytes()
-    with pytest.raises(ValueError, match=r"State\.yaml in the same directory has other values"):
-        task.compute()
-    assert path.read_bytes() == before
-    assert sorted(os.listdir(tmp_path)) == ["State.yaml", "a.elements", "a.yaml"]
 
 
 def test_repeated_tasks_continue_in_the_same_unfinished_file(tmp_path: Path) -> None:

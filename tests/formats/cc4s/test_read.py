@@ -390,12 +390,6 @@ class TestMetadata:
         actual = load(self.energies(tmp_path, [1, 2, 10], 3)).EigenEnergies
         assert actual.attrs["energies"] == {"1": -2.5, "2": -2.0, "10": 2.0}
 
-    def test_energies_of_another_length_are_finding(self, tmp_path: Path) -> None:
-        path = self.energies(tmp_path, [*range(12)], 11)
-        (finding,) = validate(path)
-        assert (finding.field, finding.severity) == ("metaData.energies", "warning")
-        assert finding.message.startswith("12 energies for 11 elements")
-
     def test_metadata_in_unit_of_tensor_are_converted_too(self, tmp_path: Path) -> None:
         path = self.energies(tmp_path, [*range(12)], 12)
         plain, actual = load(path).EigenEnergies, load(path, apply_unit=True).EigenEnergies
@@ -423,20 +417,6 @@ class TestMetadata:
         more = "metaData: {fermiEnergy: 3.0}\n"
         path = cf.save(tmp_path, "Potential", np.ones(3), ["Momentum"], unit=0.5, more=more)
         assert load(path, apply_unit=True).Potential.fermiEnergy == 3
-
-    def test_energies_that_differ_from_elements_are_finding(self, tmp_path: Path) -> None:
-        path = self.energies(tmp_path, [*range(12)], 12)
-        assert validate(path) == []
-        values = 0.5 * np.arange(12) - 3
-        values[0] *= 1 + 1e-9  # as rounded in text
-        (tmp_path / "EigenEnergies.elements").write_bytes(cf.pack_binary(values))
-        assert validate(path) == []
-        values[[4, 7]] += 0.25
-        (tmp_path / "EigenEnergies.elements").write_bytes(cf.pack_binary(values))
-        (finding,) = validate(path)
-        assert (finding.field, finding.severity) == ("metaData.energies", "warning")
-        assert "2 of 12 differ" in finding.message
-        assert "number 4: -1.0, expected -0.75" in finding.message
 
     def test_embedded_attributes_are_converted_too(self, tmp_path: Path) -> None:
         attrs = {

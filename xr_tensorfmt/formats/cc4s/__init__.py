@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
 
 from xr_tensorfmt.core.file_format import (
     Container,
@@ -24,10 +23,7 @@ class Cc4sFormat(LazyFormat):
     name = "cc4s"
     title = "cc4s"
     suffixes = (YAML, ELEMENTS)
-    directory_hint = (
-        ELEMENTS,
-        "open a local directory with xr_tensorfmt.cc4s.open_calculation",
-    )
+    directory_hint = (ELEMENTS, "open a local directory with xr_tensorfmt.cc4s.open_calculation")
     open_options = share_options("name", "sparse") | {
         "apply_unit": Option(
             "If True, multiply values by the factor to atomic units in the file; otherwise the "
@@ -36,16 +32,6 @@ class Cc4sFormat(LazyFormat):
             type=bool,
         )
     }
-    write_options = MappingProxyType(
-        {
-            "elements": Option(
-                "How to store the elements. The default keeps text, and is text for EigenEnergies "
-                "and for real vectors of at most 16,384 elements, because some programs read only "
-                "text.",
-                ("text", "binary"),
-            )
-        }
-    )
 
     def match(self, reader: HeaderReader) -> Match:
         """Compare the keys of the YAML file, because many programs write YAML."""

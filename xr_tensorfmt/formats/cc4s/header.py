@@ -13,7 +13,7 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.core.file_format import OpenOptions
+from xr_tensorfmt.core.file_format import EMBEDDED_KEY, OpenOptions
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Fields
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.errors import shorten
@@ -30,9 +30,6 @@ SCALAR_TYPES: Mapping[str, Element] = {
 }
 
 BINARY, TEXT = "IeeeBinaryFile", "TextFile"
-
-EMBEDDED = "xr_tensorfmt"
-"""Key of the embedded metadata in ``metaData``."""
 
 APPLIED_UNIT = "applied_unit"
 """The attribute with the factor that ``apply_unit=True`` has multiplied the values by."""
@@ -51,12 +48,6 @@ ENERGY_POWERS: Mapping[str, float] = {
     **dict.fromkeys(("CoulombIntegrals", ENERGIES, "Mp2PairEnergies", SLICED_ENERGIES), 1),
 }
 """Objects whose unit is a power of the unit of energies."""
-
-COMPARED = (VERTEX, ENERGIES, "CoulombVertexSingularVectors", "CoulombPotential", "GridVectors")
-"""Objects that have all indices of their dimensions, in the same numbers."""
-
-COMPARED_TYPES = {STATE: "states", "AuxiliaryField": "auxiliary fields", "Momentum": "momenta"}
-"""The indices of a dimension type, in the plural."""
 
 DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "CoulombPotential": ("Momentum",),
@@ -270,7 +261,7 @@ class TensorEntry:
     @property
     def attrs(self) -> dict[str, Any]:
         """Attributes. A selection of the values would make the list of energies stale."""
-        left_out = {EMBEDDED} if self.energies is None else {EMBEDDED, "energies"}
+        left_out = {EMBEDDED_KEY} if self.energies is None else {EMBEDDED_KEY, "energies"}
         attrs = {key: value for key, value in self.metadata.items() if key not in left_out}
         return attrs | {"unit": self.unit}
 
@@ -341,24 +332,9 @@ class Properties:
                 actual = f"integers from {array.min()} to {array.max()}"
                 expected = f"0 to {len(listed) - 1}, the numbers of its {len(listed)} values"
                 raise per_index.error(name, actual, expected)
-            if listed != _count_to(array):
+            if listed != list(range(array.max(initial=-1) + 1)):
                 values[name] = listed
         return cls(yaml_text.get_string(fields, "dimensionType"), indices, values)
-
-    def pack(self) -> dict[str, Any]:
-        """Return the fields."""
-        items = self.indices.items()
-        return {
-            "version": VERSION,
-            "dimensionType": self.dimension_type,
-            "properties": {name: self.values.get(name, _count_to(array)) for name, array in items},
-            "propertyIndices": {name: array.tolist() for name, array in items},
-        }
-
-
-def _count_to(indices: Integers) -> list[int]:
-    """Return the values that are equal to their numbers."""
-    return list(range(int(indices.max(initial=-1)) + 1))
 
 
 def complete_types(
@@ -370,20 +346,6 @@ def complete_types(
         Dimension(length, of_file or of_object)
         for length, of_file, of_object in zip(lengths, types, expected, strict=True)
     ]
-
-
-def find_length_conflict(tensors: Mapping[str, Iterable[Dimension]]) -> str | None:
-    """Return how a length differs between two tensors of a calculation, or None."""
-    found: dict[str, tuple[str, int]] = {}
-    for name in COMPARED:
-        for dimension in tensors.get(name, ()):
-            noun = COMPARED_TYPES.get(dimension.type or "")
-            if noun is None:
-                continue
-            other, length = found.setdefault(noun, (name, dimension.length))
-            if length != dimension.length:
-                return f"{other} has {length} {noun}, but {name} has {dimension.length}"
-    return None
 
 
 def make_dims_unique(tensors: Iterable[Sequence[Dimension]]) -> list[tuple[str, ...]]:

@@ -112,21 +112,16 @@ class Text(WholeLayout):
 
 @dataclass(frozen=True)
 class TextLine(Plain):
-    """A number as a line of text. Its fixed width lets chunks be written in parallel."""
+    """A real number as a line of text. Its fixed width lets chunks be written in parallel."""
 
     @property
     def stored(self) -> np.dtype[Any]:
-        """Strings: ``-1.2345678901234567e+100`` and a newline, or two of them in parentheses."""
-        return np.dtype("S52" if self.dtype.kind == "c" else "S25")
+        """Strings: ``-1.2345678901234567e+100`` and a newline."""
+        return np.dtype("S25")
 
     def encode(self, values: Array) -> Array:
         """Format values with 17 digits, which are exact."""
-        flat = values.ravel().tolist()
-        if self.dtype.kind == "c":
-            lines = [f"({z.real:.16e},{z.imag:.16e})".ljust(51) for z in flat]
-        else:
-            lines = [f"{x:24.16e}" for x in flat]
-        raw = "\n".join([*lines, ""]).encode()
+        raw = "".join(f"{value:24.16e}\n" for value in values.ravel().tolist()).encode()
         return np.frombuffer(raw, self.stored).reshape(values.shape)
 
 
@@ -202,9 +197,8 @@ def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> Blo
     labels, positions, kinds, numbers, strides = [], [], [], [], [np.ones(count, np.int64)]
     for length, columns in zip(lengths, constraints, strict=True):
         # Equal rows of properties have equal labels.
-        table = np.zeros((length + count, 1 + len(columns)), dtype=np.int64)
-        for number, pair in enumerate(columns):
-            table[:, number] = np.concatenate(pair)
+        column = np.zeros(length + count, np.int64)
+        table = np.stack([column, *map(np.concatenate, columns)], axis=1)
         distinct, label = np.unique(table, axis=0, return_inverse=True)
         of_indices, of_blocks = np.split(label.ravel(), [length])
         sizes = np.bincount(of_indices, minlength=len(distinct))

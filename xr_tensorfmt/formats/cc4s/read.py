@@ -12,12 +12,17 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.file_format import Container, End, OpenOptions, Tensor, name_dims
+from xr_tensorfmt.core.file_format import (
+    EMBEDDED_KEY,
+    Container,
+    End,
+    OpenOptions,
+    Tensor,
+    name_dims,
+)
 from xr_tensorfmt.core.gathered import scale_layout
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense, InMemory, Layout, column_major
-from xr_tensorfmt.core.layout import read as read_layout
-from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
@@ -27,9 +32,6 @@ from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, read_yaml, simplify
 
 _SEARCHED_BYTES = 64 << 10
 """Bytes at both ends of a YAML file that are searched for keys of cc4s."""
-
-ENERGY_TOLERANCE = 1e-6
-"""Relative tolerance of energies in metadata, which are often rounded."""
 
 OpenedFiles = Mapping[str, tuple[Source, bytes]]
 """Sources and first bytes of files, by name."""
@@ -145,7 +147,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         tuple(tensors),
         findings=tuple(findings),
         ends=tuple(ends),
-        embedded=header.get_metadata(fields).get(header.EMBEDDED),
+        embedded=header.get_metadata(fields).get(EMBEDDED_KEY),
         derived=tuple(f"a list of the energies of {name}" for name in listing),
         parsed=Cc4sFile(
             {x.component: (x, dims) for x, dims in zip(entries, default_dims, strict=True)},
@@ -349,33 +351,3 @@ def _build_labels(file: Cc4sFile, tensors: Sequence[Tensor], taken: set[str]) ->
                 if dimension == Dimension(indices.size, dimension_type) and label not in taken:
                     taken.add(label)
                     yield Tensor(label, (name,), InMemory(indices), attrs)
-
-
-def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
-    """Compare lists of energies with the elements."""
-    for tensor in container.tensors:
-        yield from _check_energies(container.parsed.find(tensor)[0], tensor)
-
-
-def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
-    energies, source = entry.energies, tensor.source
-    # Slices that cc4s makes keep the list of all energies.
-    is_slice = entry.component is not None or entry.cc4s_object == header.SLICED_ENERGIES
-    if energies is None or source is None or (is_slice and len(energies) != entry.total):
-        return
-    actual = f"{len(energies)} energies for {entry.total} elements"
-    if len(energies) == entry.total:
-        try:
-            values = read_layout(tensor.layout, source, Selection.everything(tensor.layout.shape))
-            listed = np.asarray(energies, dtype=float)
-        except (TypeError, ValueError, TensorFormatError):
-            return  # The check of all values reports elements that cannot be read.
-        is_same = np.isclose(values, listed, rtol=ENERGY_TOLERANCE, atol=0, equal_nan=True)
-        wrong = np.flatnonzero(~is_same).tolist()
-        if not wrong:
-            return
-        actual = f"{len(wrong)} of {len(energies)} differ from the elements, the first is number "
-        actual += f"{wrong[0]}: {energies[wrong[0]]}, expected {values[wrong[0]]}"
-    hint = "cc4s counts occupied states by them, so write the file again"
-    field = entry.fields.get_path("metaData.energies")
-    yield Finding(entry.fields.path, field, actual, hint=hint, severity="warning")

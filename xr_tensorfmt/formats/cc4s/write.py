@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from numbers import Real
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from xarray import Variable
@@ -20,7 +20,7 @@ from xr_tensorfmt.core.embedded_metadata import (
     encode_attrs,
     encode_metadata,
 )
-from xr_tensorfmt.core.file_format import OpenOptions
+from xr_tensorfmt.core.file_format import EMBEDDED_KEY, OpenOptions
 from xr_tensorfmt.core.layout import Dense, column_major
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.datasets.cf import RELATED
@@ -32,24 +32,14 @@ from xr_tensorfmt.formats.cc4s.header import (
     TYPES,
     VERTEX,
     Dimension,
-    Properties,
     get_elements_file,
     get_object_types,
     make_dims_unique,
 )
 from xr_tensorfmt.formats.cc4s.layouts import TextLine
-from xr_tensorfmt.formats.cc4s.yaml_text import (
-    MAX_BYTES,
-    format_yaml,
-    is_portable,
-    parse_fields,
-    simplify,
-)
+from xr_tensorfmt.formats.cc4s.yaml_text import format_yaml, is_portable, parse_fields, simplify
 from xr_tensorfmt.writing.checked_input import CheckedInput, get_file_info
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
-
-MAX_SHORT = 1 << 14
-"""Limit on the elements of a real vector that is written as text by default."""
 
 MAX_WRITTEN_DIMENSIONS = 10
 """Limit on dimensions. cc4s sorts their numbers as text."""
@@ -61,8 +51,8 @@ _SCALAR_TYPES = {element.name: name for name, element in header.SCALAR_TYPES.ite
 _ELEMENTS = {element.name: element for element in header.SCALAR_TYPES.values()}
 
 
-def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = None) -> FilePlan:
-    """Plan the YAML file and its sibling files."""
+def plan(checked: CheckedInput) -> FilePlan:
+    """Plan the YAML file and the files of elements."""
     stem = header.get_stem(checked.file_name)
     if not checked.file_name.casefold().endswith(YAML) or not stem:
         raise ValueError(
@@ -78,54 +68,34 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
     embedded: dict[str, EmbeddedVariable] = {}
     files = []
     for name, variable in checked.variables.items():
-        packed[name], noted, file = _plan_tensor(checked, name, cc4s_object, types, elements)
+        packed[name], noted, file = _plan_tensor(checked, name, cc4s_object, types)
         dims = tuple(map(str, variable.dims))
         # Without embedded dims, a variable with the name of the file may not have such a dimension.
         is_default = dims == default_dims[name] and (is_set or cc4s_object not in dims)
         embedded[name] = EmbeddedVariable(dims=None if is_default else dims, attrs=noted or None)
-        file_name = header.get_elements_file(stem, name if is_set else None)
-        files.append(replace(file, name=file_name))
-    unitless = None
+        files.append(replace(file, name=get_elements_file(stem, name if is_set else None)))
     fields: dict[str, Any] = {"type": header.TENSOR_SET, "components": packed}
     if not is_set:
         ((name, fields),) = packed.items()
         checked = _remove_occupied(checked, name, fields.get("metaData", {}))
-        unitless = None if "unit" in checked.variables[name].attrs else name
         # The only tensor of a file is embedded under the default name.
         noted_name = None if name == cc4s_object else name
         embedded = {OpenOptions.name: replace(embedded[name], name=noted_name)}
-    properties_files, others = plan_properties(checked, types, default_dims)
-    _embed(checked, fields, embedded, others)
-    content = format_yaml(fields)
-    parse_fields(checked.path, content)  # raises an error if the reader would
-    written = [file.name for file in files]
-    find_orphans = partial(_find_orphans, checked.path, stem, written, unitless)
-    siblings = (*files, *properties_files)
-    return FilePlan(len(content), (Piece(0, content),), (), siblings, find_orphans)
-
-
-def _embed(
-    checked: CheckedInput,
-    fields: dict[str, Any],
-    tensors: Mapping[str, EmbeddedVariable],
-    coordinates: Mapping[str, Variable],
-) -> None:
-    """Add what the keys of cc4s cannot hold to ``metaData``."""
     note = EmbeddedMetadata(
-        tensors={key: item for key, item in tensors.items() if item != EmbeddedVariable()},
-        coordinates=embed_coordinates(checked, coordinates),
+        tensors={key: item for key, item in embedded.items() if item != EmbeddedVariable()},
+        coordinates=embed_coordinates(checked, checked.coordinates),
         attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
     )
     if note != EmbeddedMetadata():
-        fields.setdefault("metaData", {})[header.EMBEDDED] = encode_metadata(checked, note).decode()
+        fields.setdefault("metaData", {})[EMBEDDED_KEY] = encode_metadata(checked, note).decode()
+    content = format_yaml(fields)
+    parse_fields(checked.path, content)  # raises an error if the reader would
+    find_orphans = partial(_find_orphans, stem, [file.name for file in files])
+    return FilePlan(len(content), (Piece(0, content),), (), tuple(files), find_orphans)
 
 
 def _plan_tensor(
-    checked: CheckedInput,
-    name: str,
-    cc4s_object: str,
-    types: Types,
-    elements: Literal["text", "binary"] | None,
+    checked: CheckedInput, name: str, cc4s_object: str, types: Types
 ) -> tuple[dict[str, Any], dict[str, Any], FilePlan]:
     """Return the keys of a tensor, the attributes that they cannot hold, and its elements."""
     variable = checked.variables[name]
@@ -133,12 +103,9 @@ def _plan_tensor(
     checked.warn_of_order(name, variable.dims)
     conversion = checked.choose_conversion(name, variable, _ELEMENTS)
     element = conversion.element
-    is_text = elements == "text"
-    if elements is None:  # all programs read text
-        is_short = variable.size <= MAX_SHORT or cc4s_object == ENERGIES
-        is_vector = variable.ndim == 1 and element.dtype.kind == "f"
-        before = get_file_info(variable, "cc4s").get("elements")
-        is_text = (is_vector and is_short) or before == header.TEXT
+    # Some programs read energies only as text.
+    was_text = get_file_info(variable, "cc4s").get("elements") == header.TEXT
+    is_text = element.dtype.kind == "f" and (was_text or cc4s_object == ENERGIES)
     metadata, noted = _split_attrs(checked, name, variable, cc4s_object, types)
     fields = {
         "version": header.VERSION,
@@ -178,22 +145,14 @@ def check_unit(path: str, name: str, variable: Variable) -> float:
     return float(unit)
 
 
-def _find_orphans(
-    path: str, stem: str, written: Collection[str], unitless: str | None, replaced: bytes
-) -> list[str]:
-    """Return orphaned files of elements. Raise ValueError if the tensor `unitless` loses a unit."""
+def _find_orphans(stem: str, written: Collection[str], replaced: bytes) -> list[str]:
+    """Return the files of elements that only the replaced YAML file describes."""
     try:
-        fields = parse_fields(path, replaced)
+        fields = parse_fields("", replaced)
         is_set = fields.values.get("type") == header.TENSOR_SET
         keys = map(str, fields.get_fields("components").values) if is_set else (None,)
     except TensorFormatError:  # another program wrote the file
         return []
-    unit = fields.values.get("unit")
-    if unitless is not None and isinstance(unit, int | float) and unit != 1:
-        raise ValueError(
-            f"{path}: {unitless!r} has no attribute 'unit', which means 1.0, but the file that it "
-            f"would replace has the unit {unit}; set the attribute to the unit of the values"
-        )
     described = [get_elements_file(stem, key) for key in keys if key is None or is_file_name(key)]
     # Some file systems do not distinguish upper and lower case.
     kept = set(map(str.casefold, written))
@@ -371,78 +330,3 @@ def check_states(
                 f"{axes[0][1]!r}, or in another order; select or sort the states of all dimensions "
                 f"at once: ds.isel({line})"
             )
-
-
-def plan_properties(
-    checked: CheckedInput, types: Types, names: Mapping[str, Collection[str]]
-) -> tuple[list[FilePlan], dict[str, Variable]]:
-    """Return the files of dimension types, and the coordinates that they cannot hold."""
-    others = dict(checked.coordinates)
-    files: list[FilePlan] = []
-    defaults: dict[Any, set[str]] = defaultdict(set)
-    for name, variable in checked.variables.items():
-        for dim, default in zip(variable.dims, names[name], strict=True):
-            defaults[dim].add(default)
-    # The reader omits properties that have the name of a dimension.
-    candidates = {name: item for name, item in others.items() if name not in types}
-    for dimension_type in dict.fromkeys(filter(None, types.values())):
-        dims = [dim for dim in types if types[dim] == dimension_type]
-        file = f"{dimension_type}{YAML}"
-        has_file = is_file_name(dimension_type) and is_file_name(file) and file != checked.file_name
-        if not has_file or any(len(defaults[dim]) > 1 for dim in dims):
-            continue
-        prefixes = {dim: f"{next(iter(defaults[dim]))}_" for dim in dims}
-        by_dim = {d: _get_properties(dimension_type, d, prefixes[d], candidates) for d in dims}
-        packed = [item.pack() for item in by_dim.values()]
-        # The reader labels all dimensions of the type and length.
-        if by_dim[dims[0]].indices and packed.count(packed[0]) == len(packed):
-            files.append(_plan_file(checked.path, file, packed[0]))
-            for dim, item in by_dim.items():
-                for name in item.indices:
-                    del others[f"{prefixes[dim]}{name}"]
-    return files, others
-
-
-def _get_properties(
-    dimension_type: str, dim: str, prefix: str, coordinates: Mapping[str, Variable]
-) -> Properties:
-    """Return the coordinates of a dimension that can become its properties.
-
-    They are integers that number the attribute ``values``, or that are values.
-    """
-    indices, values = {}, {}
-    for name, variable in coordinates.items():
-        is_named = name.startswith(prefix) and variable.dims == (dim,)
-        if not is_named or variable.dtype.kind not in "iu" or set(variable.attrs) - {"values"}:
-            continue
-        prop, numbers = name.removeprefix(prefix), variable.values
-        listed = variable.attrs.get("values")
-        listed = listed.tolist() if isinstance(listed, np.ndarray) else listed  # of other engines
-        is_plain = listed is None or (isinstance(listed, list) and is_portable(listed))
-        limit = MAX_BYTES if listed is None else len(listed) if is_plain else 0
-        if is_plain and numbers.min(initial=0) >= 0 and numbers.max(initial=-1) < limit:
-            indices[prop] = numbers.astype(np.int64)
-            if listed is not None:
-                values[prop] = listed
-    return Properties(dimension_type, indices, values)
-
-
-def _plan_file(path: str, name: str, properties: Mapping[str, Any]) -> FilePlan:
-    """Plan the file of a dimension type. A file with equal content is kept."""
-
-    def has_equal_content(existing: bytes) -> bool:
-        try:
-            present = Properties.unpack(parse_fields("", existing))
-        except TensorFormatError:
-            return False
-        if present.pack() != properties:
-            raise ValueError(
-                f"{path}: {name} in the same directory has other values of "
-                f"{', '.join(properties['properties'])}, but it applies to all tensors there; "
-                "write into another directory, or remove that file if no other tensor needs it"
-            )
-        return True
-
-    content = format_yaml(properties)
-    pieces = (Piece(0, content),)
-    return FilePlan(len(content), pieces, (), name=name, is_kept=has_equal_content)

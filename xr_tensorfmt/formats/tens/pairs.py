@@ -197,8 +197,8 @@ def build_group(
     reader: HeaderReader, header: TensHeader, symmetries: Iterable[Symmetry]
 ) -> tuple[Operation, ...]:
     """Return all products of the packed symmetries, the identity first."""
-    names, lengths, number_type = header.index_names, header.lengths, header.number_type.decode()
-    codes = {"x": 1} if number_type.lower() == "uint" else SIGNS
+    names, lengths, dtype = header.index_names, header.lengths, header.element.name
+    codes = {"x": 1} if header.element.dtype.kind == "u" else SIGNS
     hint = "the other elements are not defined; write the file without packing"
     generators = []
     for symmetry in symmetries:
@@ -207,7 +207,7 @@ def build_group(
         axes = tuple(map(names.index, symmetry.index_map))
         has_equal_lengths = tuple(lengths[axis] for axis in axes) == lengths
         is_valid = symmetry.code in codes and len({*names}) == len(names) and has_equal_lengths
-        actual = f"packed, with the index names {names!r}, lengths {lengths} and type {number_type}"
+        actual = f"packed, with the index names {names!r}, lengths {lengths} and dtype {dtype}"
         expected = "'x', or '-x' of signed numbers, over different indices of equal lengths"
         field = f"the symmetry {str(symmetry)!r}"
         reader.check(is_valid, field, actual, expected, hint, symmetry.offset)

@@ -7,7 +7,7 @@ cc4s and sisi4s.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from struct import Struct
@@ -28,7 +28,7 @@ from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, Pairs, Symmetry, build_
 VERSION_0_9 = 0x9000
 VERSION_1_0 = 0x10000
 _VERSIONS = (VERSION_0_9, VERSION_1_0)
-_CODES = {b"uint": "<u", b"UINT": ">u", b"sint": "<i", b"SINT": ">i", b"IEEE": "<f"}
+_CODES = {b"IEEE": "<f", b"uint": "<u", b"UINT": ">u", b"sint": "<i", b"SINT": ">i"}
 INDEX_VALUE_FLAG = 1
 
 # Magic, version, number type, bytes per number, numbers per element, order, flags, zero.
@@ -45,20 +45,23 @@ MAX_LENGTH = (1 << 32) - 1
 
 @dataclass(frozen=True)
 class TensHeader:
-    """Header of a TENS file, with the fields as stored."""
+    """Header of a TENS file."""
 
     version: int
-    number_type: bytes
-    bytes_per_number: int
-    numbers_per_element: int
+    element: Plain
     lengths: tuple[int, ...]
     # One character per dimension.
     index_names: str
+    # Numbers per element along a dimension of their own. A complex number counts as one.
+    components: int = 1
     is_index_value: bool = False
 
     def pack(self) -> bytes:
         """Encode the header of sequential values, including the dimension headers."""
-        number = self.number_type, self.bytes_per_number, self.numbers_per_element
+        dtype = self.element.dtype
+        numbers = 2 if dtype.kind == "c" else 1
+        number_type = {"u": b"uint", "i": b"sint"}.get(dtype.kind, b"IEEE")
+        number = number_type, dtype.itemsize // numbers, numbers
         fixed = _FIXED.pack(MAGIC, self.version, *number, len(self.lengths), 0, 0)
         return fixed + b"".join(map(_DIMENSION.pack, self.lengths, map(ord, self.index_names)))
 
@@ -68,11 +71,22 @@ class TensHeader:
         cursor = Cursor(reader, 0)
         fields = cursor.unpack(_FIXED, "the TENS header")
         magic, version, number_type, size, numbers, order, flags, _ = fields
-        _check_version(reader, magic, version)
+        hint = "it is not a TENS file"
+        cursor.check(magic == MAGIC, "the magic number", repr(magic), repr(MAGIC), hint)
+        actual, expected = f"0x{version:08x}", "0x00009000 (0.9) or 0x00010000 (1.0)"
+        hint = "another version or a corrupt header; write the file again with a supported one"
+        cursor.check(version in _VERSIONS, "the version", actual, expected, hint, _VERSION_AT)
         field, expected = "the number type", f"one of {', '.join(map(repr, _CODES))}"
         cursor.check(number_type in _CODES, field, repr(number_type), expected, skip=_TYPE_AT)
         field, expected = "the count of numbers per element", "1, 2, 4 or 8"
         cursor.check(numbers in (1, 2, 4, 8), field, numbers, expected, skip=_NUMBERS_AT)
+        is_complex = number_type == b"IEEE" and numbers == 2
+        if version == VERSION_0_9 and is_complex and size == 16:
+            size = 8  # cc4s since 2018 and sisi4s write the size of a complex number
+        sizes = (4, 8) if number_type == b"IEEE" else (1, 2, 4, 8)
+        field, hint = "the count of bytes per number", "numpy does not support such numbers"
+        expected = f"one of {str(sizes)[1:-1]} for numbers of type {number_type.decode()}"
+        cursor.check(size in sizes, field, size, expected, hint, _BYTES_AT)
         allowed = INDEX_VALUE_FLAG if version == VERSION_1_0 else 0
         field = "the tensor flags"
         expected = "0 or 1 (index-value storage)" if allowed else "0 in a version below 1.0"
@@ -80,12 +94,11 @@ class TensHeader:
         field, expected = "the rank of the tensor", f"at most {MAX_DIMENSIONS} dimensions"
         cursor.check(order <= MAX_DIMENSIONS, field, order, expected, skip=_ORDER_AT)
         raw = cursor.take(order * _DIMENSION.size, "the dimension headers")
-        dimensions = list(_DIMENSION.iter_unpack(raw))
-        lengths = tuple(length for length, _ in dimensions)
-        names = "".join(chr(name) for _, name in dimensions)
-        if version == VERSION_0_9 and (number_type, size, numbers) == (b"IEEE", 16, 2):
-            size = 8  # cc4s since 2018 and sisi4s write the size of a complex number
-        return cls(version, number_type, size, numbers, lengths, names, bool(flags))
+        lengths, names = zip(*_DIMENSION.iter_unpack(raw), strict=True) if order else ((), ())
+        dtype = np.dtype(f"<c{2 * size}" if is_complex else f"{_CODES[number_type]}{size}")
+        components = 1 if is_complex else numbers
+        index_names = "".join(map(chr, names))
+        return cls(version, Plain(dtype), lengths, index_names, components, bool(flags))
 
     @property
     def stop(self) -> int:
@@ -109,16 +122,6 @@ class TensHeader:
 def is_index_name(name: str) -> bool:
     """Return whether a string is one printable ASCII character other than a space."""
     return len(name) == 1 and "!" <= name <= "~"
-
-
-def _check_version(reader: HeaderReader, magic: bytes, version: int) -> None:
-    hint = "it is not a TENS file"
-    reader.check(magic == MAGIC, "the magic number", repr(magic), repr(MAGIC), hint, 0)
-    hint = "another version or a corrupt header; write the file again with a supported one"
-    if int.from_bytes(version.to_bytes(4, "big"), "little") in _VERSIONS:
-        hint = "the integers of the header are big-endian, which TENS does not allow"
-    actual, expected = f"0x{version:08x}", "0x00009000 (0.9) or 0x00010000 (1.0)"
-    reader.check(version in _VERSIONS, "the version", actual, expected, hint, _VERSION_AT)
 
 
 # Magic number, and size of the chunk including this header.
@@ -150,11 +153,6 @@ class Chunk:
     def stop(self) -> int:
         """Offset of the first byte after the chunk."""
         return self.offset + self.size
-
-    @property
-    def is_unknown(self) -> bool:
-        """Whether the format does not define the chunk."""
-        return self.magic not in MAGICS
 
 
 def compute_chunk_size(content_bytes: int) -> int:
@@ -202,26 +200,6 @@ DTYPES = {
 }
 
 
-def build_element(header: TensHeader, reader: HeaderReader) -> tuple[Plain, int]:
-    """Return the type of a number, and the numbers per element. A complex number counts as one."""
-    number_type, size = header.number_type, header.bytes_per_number
-    allowed = (4, 8) if number_type == b"IEEE" else (1, 2, 4, 8)
-    expected = f"one of {str(allowed)[1:-1]} for numbers of type {number_type.decode()}"
-    hint = "the header is corrupt, or numpy does not support such numbers"
-    field = "the count of bytes per number"
-    reader.check(size in allowed, field, size, expected, hint, _BYTES_AT)
-    if number_type == b"IEEE" and header.numbers_per_element == 2:
-        return Plain(np.dtype(f"<c{2 * size}")), 1
-    return Plain(np.dtype(f"{_CODES[number_type]}{size}")), header.numbers_per_element
-
-
-def get_number_fields(dtype: np.dtype[Any]) -> tuple[bytes, int, int]:
-    """Return number type, bytes per number and numbers per element: invert `build_element`."""
-    if dtype.kind == "c":
-        return b"IEEE", dtype.itemsize // 2, 2
-    return {"f": b"IEEE", "u": b"uint", "i": b"sint"}[dtype.kind], dtype.itemsize, 1
-
-
 COMPONENT = "component"
 
 
@@ -233,11 +211,13 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     chunks = [] if header.is_before_1_0 else list(read_chunks(reader, header.stop))
     symmetries = [Symmetry.read(reader, header, x) for x in chunks if x.magic == SYMMETRY]
     has_chunk = bool(chunks) and chunks[-1].magic == DENSE_DATA
-    is_dense = header.is_before_1_0 or has_chunk or not header.is_index_value
-    locate = _locate_dense if is_dense else _locate_pairs
-    element, components = build_element(header, reader)
-    layout, stop = locate(reader, header, element, components, chunks, symmetries)
-    check_size(path, header.lengths, element.stored.itemsize * components, offset=FIXED_BYTES)
+    layout: Dense | Pairs
+    if header.is_before_1_0 or has_chunk or not header.is_index_value:
+        layout, end = _locate_dense(reader, header, chunks, symmetries)
+    else:
+        layout, end = _locate_pairs(reader, header, chunks, symmetries)
+    itemsize = header.element.stored.itemsize * header.components
+    check_size(path, header.lengths, itemsize, offset=FIXED_BYTES)
     if isinstance(layout, Pairs):
         total, count = prod(header.lengths), layout.count
         options.check_filled(path, "the tensor", total, count, FIXED_BYTES)
@@ -246,14 +226,14 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         raise ValueError(
             f"{COMPONENT!r} is reserved for a dimension of TENS files; choose another name"
         )
-    trailing = int(components > 1)
+    trailing = int(header.components > 1)
     tensor = Tensor(
         options.name,
         (*names, COMPONENT) if trailing else names,
         column_major(layout, trailing=trailing),
         encoding={
             "tensorfmt": _build_file_info(header, layout, chunks, symmetries),
-            "dtype": element.encoding,
+            "dtype": header.element.encoding,
         },
     )
     embedded = None
@@ -261,7 +241,6 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         if chunk.magic == EMBEDDED:  # JSON and padding; text beyond the limit is cut off
             limit = min(chunk.stop, chunk.content_offset + MAX_EMBEDDED_BYTES + PAGE)
             embedded = reader.read_bytes(chunk.content_offset, limit).rstrip(b"\0")
-    end = End(reader.source, stop, "the data" if is_dense else "the pairs")
     return Container((tensor,), ends=(end,), embedded=embedded, parsed=chunks)
 
 
@@ -275,7 +254,7 @@ def _build_file_info(
     properties = {
         "symmetries": ", ".join(map(str, symmetries)),
         "packed_symmetries": ", ".join(str(item) for item in symmetries if item.packed),
-        "skipped_chunks": [chunk.magic.decode() for chunk in chunks if chunk.is_unknown],
+        "skipped_chunks": [x.magic.decode() for x in chunks if x.magic not in MAGICS],
     }
     return {
         "format": "tens",
@@ -284,31 +263,26 @@ def _build_file_info(
         "storage": "dense" if isinstance(layout, Dense) else "pairs",
         "offset": layout.offset,
         "order": "F",
-        "byteorder": "big" if header.number_type in (b"UINT", b"SINT") else "little",
-        "dtype": layout.element.name,
+        "byteorder": "big" if header.element.stored.byteorder == ">" else "little",
+        "dtype": header.element.name,
         "index_names": header.index_names,
         **{name: value for name, value in properties.items() if value},
     }
 
 
 def _locate_dense(
-    reader: HeaderReader,
-    header: TensHeader,
-    element: Plain,
-    components: int,
-    chunks: Sequence[Chunk],
-    symmetries: Sequence[Symmetry],
-) -> tuple[Dense, int]:
+    reader: HeaderReader, header: TensHeader, chunks: list[Chunk], symmetries: Iterable[Symmetry]
+) -> tuple[Dense, End]:
     """Find all values: after the header in version 0.9, otherwise in the last chunk, DENSDATA."""
-    shape = (*header.lengths[::-1], components) if components > 1 else header.lengths[::-1]
+    shape = (*header.lengths[::-1], *(() if header.components == 1 else (header.components,)))
     size, start = reader.source.size, chunks[-1].stop if chunks else header.stop
     if header.is_before_1_0:
-        layout = Dense(shape, element, start)
+        layout = Dense(shape, header.element, start)
         field, actual = f"the data of a tensor of shape {header.lengths}", f"{size - start} bytes"
         expected = f"{layout.stop - start} bytes"
         hint = "the file is truncated or has trailing bytes, or its header is corrupt"
         reader.check(size == layout.stop, field, actual, expected, hint, start)
-        return layout, layout.stop
+        return layout, End(reader.source, layout.stop, "the data")
     has_data = bool(chunks) and chunks[-1].magic == DENSE_DATA
     actual = f"missing ({size - start} bytes remain)"
     reader.check(has_data, "the data", actual, "a chunk 'DENSDATA'", offset=start)
@@ -320,7 +294,7 @@ def _locate_dense(
         hint = "TENS 1.0 does not define the order of such values; write them as pairs"
         expected, offset = "index-value storage", symmetry.offset
         reader.check(not symmetry.packed, field, actual, expected, hint, offset)
-    layout = Dense(shape, element, chunk.content_offset)
+    layout = Dense(shape, header.element, chunk.content_offset)
     needed = compute_chunk_size(layout.stop - layout.offset)
     is_unpadded = chunk.stop == size == layout.stop
     expected = f"{needed} for a tensor of shape {header.lengths}"
@@ -330,34 +304,29 @@ def _locate_dense(
     actual = f"truncated by the end of the file at byte {size}"
     expected, hint = f"{chunk.size} bytes of chunk 'DENSDATA'", "the file is truncated"
     reader.check(chunk.stop <= size, "the data", actual, expected, hint, chunk.offset)
-    return layout, chunk.stop
+    return layout, End(reader.source, chunk.stop, "the data")
 
 
 def _locate_pairs(
-    reader: HeaderReader,
-    header: TensHeader,
-    element: Plain,
-    components: int,
-    chunks: Sequence[Chunk],
-    symmetries: Sequence[Symmetry],
-) -> tuple[Pairs, int]:
+    reader: HeaderReader, header: TensHeader, chunks: list[Chunk], symmetries: Iterable[Symmetry]
+) -> tuple[Pairs, End]:
     """Find the pairs after the chunks. Their number precedes them."""
     start, total = chunks[-1].stop if chunks else header.stop, prod(header.lengths)
     field = "the number of pairs"
     count = reader.read_unsigned(start, COUNT_BYTES, field)
-    group = build_group(reader, header, symmetries)
-    lengths = header.lengths[::-1]
-    pairs = Pairs(lengths, element, components, start + COUNT_BYTES, count, group)
+    lengths, group = header.lengths[::-1], build_group(reader, header, symmetries)
+    pairs = Pairs(lengths, header.element, header.components, start + COUNT_BYTES, count, group)
     room = (reader.source.size - pairs.offset) // pairs.record.itemsize
     limit = "pairs that fit in the file" if room <= total else "elements of the tensor"
     expected = f"at most the {min(room, total)} {limit}"
     reader.check(count <= min(room, total), field, count, expected, offset=start)
-    return pairs, pairs.stop
+    return pairs, End(reader.source, pairs.stop, "the pairs")
 
 
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
     """Yield a finding about each chunk that the format does not define."""
     path, field = reader.source.name, "the magic of a chunk"
-    for chunk in filter(lambda chunk: chunk.is_unknown, container.parsed):
-        actual = f"{chunk.magic.decode()!r}, which the format does not define, and which is skipped"
-        yield Finding(path, field, actual, offset=chunk.offset, severity="warning")
+    for chunk in container.parsed:
+        if chunk.magic not in MAGICS:
+            actual = f"{chunk.magic.decode()!r}, which the format does not define"
+            yield Finding(path, field, actual, offset=chunk.offset, severity="warning")

@@ -9,7 +9,7 @@ from typing import Literal
 
 from xarray import Variable
 
-from xr_tensorfmt.core.elements import build_elements
+from xr_tensorfmt.core.elements import Plain, build_elements
 from xr_tensorfmt.core.embedded_metadata import embed_tensor
 from xr_tensorfmt.core.extents import PAGE
 from xr_tensorfmt.core.layout import Dense, column_major
@@ -69,7 +69,6 @@ def _build_header(checked: CheckedInput, version: int) -> tuple[TensHeader, Conv
     name, variable = checked.single_variable
     elements = build_elements(read.DTYPES[version])
     conversion = checked.choose_conversion(name, variable, elements)
-    fields = read.get_number_fields(conversion.element.dtype)
     for dim, length in variable.sizes.items():
         if length > read.MAX_LENGTH:
             raise ValueError(
@@ -79,7 +78,8 @@ def _build_header(checked: CheckedInput, version: int) -> tuple[TensHeader, Conv
     dims = [str(dim) for dim in variable.dims]
     letters = (letter for letter in ascii_letters if letter not in dims)
     names = (dim if read.is_index_name(dim) else next(letters) for dim in dims)
-    return TensHeader(version, *fields, variable.shape, "".join(names)), conversion
+    element = Plain(conversion.element.dtype)
+    return TensHeader(version, element, variable.shape, "".join(names)), conversion
 
 
 def _plan_values(variable: Variable, conversion: Conversion, head: bytes, unit: int) -> FilePlan:
