@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from xr_tensorfmt.core.file_format import (
-    Container,
-    LazyFormat,
-    Match,
-    OpenOptions,
-    Option,
-    share_options,
-)
+from xr_tensorfmt.core.file_format import LazyFormat, Match, Option, share_options
 from xr_tensorfmt.core.header import HeaderReader
 
 YAML, ELEMENTS = ".yaml", ".elements"
@@ -48,9 +41,3 @@ class Cc4sFormat(LazyFormat):
         from xr_tensorfmt.formats.cc4s.read import find_parts  # noqa: PLC0415
 
         return find_parts(names, open_reader)
-
-    def finish(self, container: Container, options: OpenOptions) -> Container:
-        """Add attributes and coordinates after embedded metadata have been applied."""
-        from xr_tensorfmt.formats.cc4s.read import finish  # noqa: PLC0415
-
-        return finish(container, options)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.embedded_metadata import apply_embedded_metadata
 from xr_tensorfmt.core.file_format import (
     EMBEDDED_KEY,
     Container,
@@ -51,16 +52,8 @@ _PARTS = {
 }
 
 
-@dataclass(frozen=True)
-class Cc4sFile:
-    """The tensors of a YAML file by component, their default dims, and properties by type."""
-
-    entries: Mapping[str | None, tuple[TensorEntry, tuple[str, ...]]]
-    properties: Mapping[str, Properties]
-
-    def find(self, tensor: Tensor) -> tuple[TensorEntry, tuple[str, ...]]:
-        """Return the entry of a tensor, and its default dims."""
-        return self.entries[tensor.encoding["tensorfmt"].get("component")]
+Described = Mapping[str | None, tuple[TensorEntry, tuple[str, ...]]]
+"""The tensors of a YAML file, and their default dims, by component."""
 
 
 def is_cc4s(reader: HeaderReader) -> bool:
@@ -127,8 +120,9 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     yaml.source.check_unchanged()
     properties, findings = _read_properties(opened)
     default_dims = header.make_dims_unique([entry.dimensions for entry in entries])
+    described = {x.component: (x, dims) for x, dims in zip(entries, default_dims, strict=True)}
     tensors, ends = [], []
-    for entry, dims in zip(entries, default_dims, strict=True):
+    for entry, dims in described.values():
         source, _ = opened[entry.elements_file]
         tensor, end = _build_tensor(entry, source, properties, dims, options)
         tensors.append(tensor)
@@ -142,26 +136,29 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
             field, path = "metaData.unit", entry.fields.path
             actual = "ignored, because the attribute `unit` is the unit of the tensor"
             findings.append(Finding(path, field, actual, hint="rename it", severity="warning"))
-    listing = [repr(entry.name) for entry in entries if entry.energies is not None]
-    return Container(
+    listing = [f"a list of the energies of {x.name!r}" for x in entries if x.energies is not None]
+    container = Container(
         tuple(tensors),
         findings=tuple(findings),
         ends=tuple(ends),
         embedded=header.get_metadata(fields).get(EMBEDDED_KEY),
-        derived=tuple(f"a list of the energies of {name}" for name in listing),
-        parsed=Cc4sFile(
-            {x.component: (x, dims) for x, dims in zip(entries, default_dims, strict=True)},
-            properties,
-        ),
+        derived=tuple(listing),
     )
+    if container.embedded is not None:
+        container = apply_embedded_metadata(reader.source.name, container, options)
+    return _finish(container, described, properties, options)
 
 
-def finish(container: Container, options: OpenOptions) -> Container:
+def _finish(
+    container: Container,
+    described: Described,
+    properties: Mapping[str, Properties],
+    options: OpenOptions,
+) -> Container:
     """Add attributes of the file, and coordinates, after embedded metadata have been applied."""
-    file: Cc4sFile = container.parsed
     tensors = []
     for tensor in container.tensors:
-        entry, _ = file.find(tensor)
+        entry, _ = described[tensor.encoding["tensorfmt"].get("component")]
         requested = options.dims if container.embedded is None else None
         dims = name_dims(requested, tensor.name, tensor.dims)
         attrs = _merge_attrs(entry.attrs, tensor.attrs)
@@ -169,9 +166,10 @@ def finish(container: Container, options: OpenOptions) -> Container:
             attrs = _convert_attrs(entry, attrs)
         encoding = dict(tensor.encoding, tensorfmt={**tensor.encoding["tensorfmt"], "dims": dims})
         tensors.append(tensor._replace(dims=dims, attrs=attrs, encoding=encoding))
-    labels = _build_labels(file, tensors, {label.name for label in container.coordinates})
+    taken = {label.name for label in container.coordinates}
+    labels = _build_labels(described, properties, tensors, taken)
     coordinates = (*container.coordinates, *labels)
-    return replace(container, tensors=tuple(tensors), coordinates=coordinates)
+    return replace(container, tensors=tuple(tensors), coordinates=coordinates, embedded=None)
 
 
 def _merge_attrs(attrs: dict[str, Any], embedded: Mapping[str, Any]) -> dict[str, Any]:
@@ -333,17 +331,22 @@ def _find_occupied(entry: TensorEntry) -> Array | None:
     return None
 
 
-def _build_labels(file: Cc4sFile, tensors: Sequence[Tensor], taken: set[str]) -> Iterator[Tensor]:
+def _build_labels(
+    described: Described,
+    properties: Mapping[str, Properties],
+    tensors: Sequence[Tensor],
+    taken: set[str],
+) -> Iterator[Tensor]:
     """Yield occupied states, and properties, as coordinates with names that are not taken."""
     taken |= {name for tensor in tensors for name in (tensor.name, *tensor.dims)}
     dimensions: list[tuple[str, str, Dimension]] = []
     for tensor in tensors:
-        entry, defaults = file.find(tensor)
+        entry, defaults = described[tensor.encoding["tensorfmt"].get("component")]
         dimensions += zip(tensor.dims, defaults, entry.dimensions, strict=True)
         occupied = _find_occupied(entry)
         if occupied is not None and header.OCCUPIED not in taken:
             yield Tensor(header.OCCUPIED, tensor.dims, InMemory(occupied))
-    for dimension_type, of_type in file.properties.items():
+    for dimension_type, of_type in properties.items():
         for prop, indices in of_type.indices.items():
             attrs = {"values": of_type.values[prop]} if prop in of_type.values else {}
             for name, default, dimension in dimensions:
