@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from io import BytesIO
 from typing import Any, get_args
@@ -11,14 +11,8 @@ from typing import Any, get_args
 from fsspec.compression import compr
 from xarray import DataArray, Dataset, open_dataset
 
-from xr_tensorfmt.errors import build_choice_error, did_you_mean, shorten
-from xr_tensorfmt.formats.vespa.feeds import (
-    SOURCE_OPTIONS,
-    Documents,
-    find_feeds,
-    infer_codec,
-    merge_fields,
-)
+from xr_tensorfmt.errors import build_choice_error, shorten
+from xr_tensorfmt.formats.vespa.feeds import SOURCE_OPTIONS, Documents, find_feeds, infer_codec
 from xr_tensorfmt.formats.vespa.json_forms import (
     Form,
     build_tensor,
@@ -28,13 +22,7 @@ from xr_tensorfmt.formats.vespa.json_forms import (
     select_field,
 )
 from xr_tensorfmt.formats.vespa.spec import pack_string
-from xr_tensorfmt.formats.vespa.write import (
-    Operation,
-    arrange_fields,
-    arrange_tensor,
-    format_feed,
-    list_fields,
-)
+from xr_tensorfmt.formats.vespa.write import Operation, arrange_tensor, format_feed
 from xr_tensorfmt.sources import find_source, is_url
 from xr_tensorfmt.sources.local import FileObject
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
@@ -91,12 +79,11 @@ def from_json(
 
 def from_jsonl(
     source: Any,
-    type: str | Mapping[str, str] | None = None,
+    type: str | None = None,
     *,
-    field: str | Sequence[str],
+    field: str,
     dim: str = "document",
     prefix: str = "",
-    progress: bool = False,
     **keywords: Any,
 ) -> Dataset:
     """Open the tensors in a feed as one Dataset, with the document ids as labels.
@@ -104,24 +91,22 @@ def from_jsonl(
     Parameters
     ----------
     source : str, PathLike, file object or iterable
-        Paths, URLs or patterns of feeds, which may be compressed; or lines, documents or responses.
-    type : str or mapping, optional
-        As for `from_json`, or a type by field.
-    field : str or list of str
-        The field, or several. Documents without a tensor are left out, with a warning.
+        A path, URL or pattern of feeds, which may be compressed; or lines, documents or responses.
+    type : str, optional
+        As for `from_json`.
+    field : str
+        The field. Documents without a tensor are left out, with a warning.
     dim : str
         The dimension of documents.
     prefix : str
         Start of all ids, such as ``"id:shop:user::"``, which the labels leave out.
-    progress : bool
-        Whether to show a progress bar.
     **keywords
         As for `from_json`.
 
     Returns
     -------
     Dataset
-        The same as from a file with all tensors. A list of fields becomes variables.
+        The same as from a file with all tensors.
 
     Raises
     ------
@@ -136,20 +121,11 @@ def from_jsonl(
     >>> ds.tensor.sel(document="ann").values
     array([1., 0.])
     """
-    names = list_fields(field)
-    types = type if isinstance(type, Mapping) else dict.fromkeys(names, type)
-    for name, stated in types.items():
-        if name not in names:
-            raise ValueError(f"type= names {name!r}{did_you_mean(name, names)}, which field= omits")
-        if stated:
-            parse_type(stated)
+    if type:
+        parse_type(type)
     source_name, feeds = find_feeds(source, _take_options(keywords))
-    documents = Documents({name: types.get(name) for name in names}, dim, prefix)
-    contents = documents.read(source_name, feeds, progress=progress)
-    if isinstance(field, str):
-        return _open(contents[field], source_name, **keywords)
-    parts = [_open(contents[name], source_name, name=name, **keywords) for name in names]
-    return merge_fields(parts)
+    content = Documents(field, type, dim, prefix).read(source_name, feeds)
+    return _open(content, source_name, **keywords)
 
 
 def from_hex(data: str, **keywords: Any) -> Dataset:
@@ -243,7 +219,7 @@ def to_jsonl(
     data: Dataset | DataArray,
     path: str | os.PathLike[str],
     *,
-    field: str | Sequence[str],
+    field: str,
     dim: str = "document",
     prefix: str = "",
     form: Form = "hex",
@@ -252,7 +228,6 @@ def to_jsonl(
     operation: Operation = "put",
     mode: Mode = "w",
     storage_options: Mapping[str, Any] | None = None,
-    progress: bool = False,
 ) -> None:
     """Write a feed with one document per label of a dimension, in batches.
 
@@ -262,8 +237,8 @@ def to_jsonl(
         The data, as for a ``.tbf`` file.
     path : str or PathLike
         The path or URL of the feed, compressed if its suffix says so.
-    field : str or list of str
-        The field with the tensor, or the names of the variables that become fields.
+    field : str
+        The field with the tensor.
     dim : str
         The dimension with the ids of documents as labels.
     prefix : str
@@ -272,8 +247,6 @@ def to_jsonl(
         As for `to_json` and `to_file`.
     operation : {"put", "update"}
         Whether Vespa replaces documents, or only assigns the field of existing ones.
-    progress : bool
-        Whether to show a progress bar.
 
     Raises
     ------
@@ -293,13 +266,12 @@ def to_jsonl(
         raise build_choice_error("operation", operation, get_args(Operation))
     location = locate_target(path, storage_options, None)
     codec = infer_codec(location.file_name)
-    checked = check_input(data, location.name, "Vespa", encoding, drop)
-    tensors = arrange_fields(checked, field, dim)
+    tensor = arrange_tensor(check_input(data, location.name, "Vespa", encoding, drop))
     file = build_target(location, 0, overwrite=is_overwriting(mode))
     try:
         file.create()
         with open(file.path, "wb") as raw, compr[codec](raw, mode="w") as lines:
-            lines.writelines(format_feed(tensors, dim, prefix, form, operation, progress))
+            lines.writelines(format_feed(tensor, field, dim, prefix, form, operation))
         file.complete(())
         file.publish()
     finally:

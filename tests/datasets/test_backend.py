@@ -534,8 +534,6 @@ def test_docstrings_describe_every_keyword_and_have_example(documented) -> None:
         {"name": "x"},
         {"sparse": "stored"},
         {"sparse": "dense"},
-        {"fill_value": 1.0},
-        {"text_errors": "surrogateescape"},
         {"apply_unit": True},
     ],
 )

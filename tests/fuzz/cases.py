@@ -119,8 +119,8 @@ def _open_with_other_sparse(path: Path, dataset: xr.Dataset) -> None:
     way = "dense" if "block" in dataset.dims else "stored"
     try:
         other = _try(lambda: xr.open_dataset(path, engine="tensorfmt", sparse=way))
-    except ValueError as error:  # it stores all elements, is too large, or needs a fill value
-        if "sparse=" not in str(error) and "fill_value" not in str(error):
+    except ValueError as error:  # it stores all elements, or is too large
+        if "sparse=" not in str(error):
             raise
         return
     for variable in other.variables.values() if other is not None else ():

@@ -27,7 +27,8 @@ from xr_tensorfmt.core.elements import Plain, get_stored_name
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.layout import Dense, Transposed, read
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.formats.vespa.read import Blocks
+from xr_tensorfmt.formats.vespa import read as vespa_read
+from xr_tensorfmt.formats.vespa.spec import decode_labels
 from xr_tensorfmt.sources import find_source
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.writing.blocks import divide_variables, plan_tasks
@@ -257,20 +258,19 @@ def test_labels_that_are_not_utf8_elsewhere_are_no_obstacle(tmp_path: Path) -> N
     for region in ({"doc": [2]}, {"doc": "auto"}, "auto"):
         to_file(table[[2]] * 5, path, region=region)
     to_file(table[[1]] * 3, path, region="auto")
-    kept = xr.open_dataset(path, engine="tensorfmt", text_errors="surrogateescape")
+    kept = xr.open_dataset(path, engine="tensorfmt")
     assert kept.tensor[:, 0].values.tolist() == [1, 3, 5]
 
 
 @pytest.mark.slow
 def test_scattered_blocks_need_little_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, decoded = tmp_path / "a.tbf", []
-    decode = Blocks.decode_labels
 
-    def record(blocks: Blocks, path: str, numbers: Any, *options: Any) -> list[str]:
-        decoded.append(len(numbers))
-        return decode(blocks, path, numbers, *options)
+    def record(view: bytes, positions: Any, *options: Any) -> list[str]:
+        decoded.append(positions.size - 1)
+        return decode_labels(view, positions, *options)
 
-    monkeypatch.setattr(Blocks, "decode_labels", record)
+    monkeypatch.setattr(vespa_read, "decode_labels", record)
     labels = [f"d{n:05}" for n in range(20_000)]
     table = xr.DataArray(np.zeros((20_000, 2)), {"doc": labels}, dims=("doc", "x"), name="tensor")
     to_file(table, path)

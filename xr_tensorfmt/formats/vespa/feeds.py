@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from errno import ENOENT
 from io import BufferedReader
-from itertools import chain, pairwise
+from itertools import chain
+from json import JSONDecoder
 from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,8 +19,6 @@ from typing import Any, BinaryIO
 import orjson
 from fsspec.compression import compr
 from fsspec.utils import infer_compression
-from tqdm import tqdm
-from xarray import AlignmentError, Dataset, MergeError, merge
 
 from xr_tensorfmt.core.header import MAX_VALUES
 from xr_tensorfmt.core.source import Source
@@ -33,11 +31,11 @@ from xr_tensorfmt.formats.vespa.json_forms import (
     parse_type,
     show,
 )
-from xr_tensorfmt.formats.vespa.spec import BLOCK, VespaHeader, pack_string
+from xr_tensorfmt.formats.vespa.spec import VespaHeader, pack_string
 from xr_tensorfmt.sources import find_matches, find_source, get_path, open_stream
 
 MAX_LINE_BYTES = 64 << 20
-"""Limit on the bytes of a line, and of a document that extends over several lines."""
+"""Limit on the bytes of a line, and of all documents that extend over several lines."""
 
 MAX_EXPANSION = 1000
 """Limit on the size of a decompressed feed, relative to its compressed size."""
@@ -48,10 +46,11 @@ SOURCE_OPTIONS = ("storage_options", "fs", "timeout", "verify_unchanged")
 FEED = "<Vespa feed>"
 """Name of a feed without a path."""
 
-_MARGIN = MARGIN.encode()
+# Characters between documents, also between those of a list.
+_SEPARATORS = MARGIN + "[],"
+_CONTENT = re.compile(f"[^{re.escape(_SEPARATORS)}]")
 
-# Strings, which may be incomplete, and the marks of objects.
-_TOKENS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+["\\]?|\{|\}', re.DOTALL)
+_decoder = JSONDecoder()
 
 # Ids of parts of the response to a query. They contain hits.
 _GROUPS = ("toplevel", "group:", "grouplist:", "hitlist:")
@@ -60,56 +59,27 @@ Feed = tuple[str, Iterable[Any]]
 """The name of a feed, and its lines, or its documents."""
 
 
-def merge_fields(parts: Sequence[Dataset]) -> Dataset:
-    """Merge the fields. Indexed dimensions of other lengths get trailing underscores."""
-    sizes: dict[Any, int] = {}
-    renamed = []
-    for ds in parts:
-        names: dict[Any, str] = {}
-        for dim, size in ds.sizes.items():
-            names[dim] = str(dim)
-            while dim not in (*ds.coords, BLOCK) and sizes.setdefault(names[dim], size) != size:
-                names[dim] += "_"
-        renamed.append(ds.rename(names))
-    try:
-        if len({BLOCK in ds.dims for ds in parts}) == 1:
-            return merge(renamed, join="outer", compat="equals")
-        reason = "only some have blocks of several labels"
-    except (MergeError, AlignmentError) as error:
-        reason = str(error)
-    raise ValueError(
-        f"the fields do not fit into one Dataset ({reason}); pass sparse='dense', or open one "
-        "field per call"
-    )
-
-
-def find_feeds(source: Any, options: Mapping[str, Any]) -> tuple[str, Iterator[Feed]]:
-    """Return the name of a source, and its feeds. A source may be paths or lines."""
+def find_feeds(source: Any, options: Mapping[str, Any]) -> tuple[str, Iterable[Feed]]:
+    """Return the name of a source, and its feeds. A source may be a path, a pattern or lines."""
     start = source.lstrip(MARGIN + "[")[:2] if isinstance(source, str) else ""
     if isinstance(source, bytes) or start in ('{"', "{ ", "{\n"):
         raise ValueError("source= is the text of a feed; pass text.splitlines(), or a path")
     if isinstance(source, str | os.PathLike):
-        return redact(get_path(source)), _open_feeds([source], options)
+        return redact(get_path(source)), _open_feeds(source, options)
     lines = [source] if isinstance(source, Mapping) else source
-    items = _read_lines(source) if hasattr(source, "readline") else iter(lines)
-    first = next(items, "")
-    items, are_paths = chain([first], items), isinstance(first, os.PathLike)
-    if isinstance(first, str) and isinstance(source, list | tuple):
-        are_paths = first.strip(MARGIN)[:1] not in ("", "[", "]", "{")
-    return FEED, _open_feeds(items, options) if are_paths else iter([(FEED, items)])
+    return FEED, [(FEED, _read_lines(source) if hasattr(source, "read") else lines)]
 
 
-def _open_feeds(paths: Iterable[Any], options: Mapping[str, Any]) -> Iterator[Feed]:
-    """Open the feeds of paths, which may be patterns."""
-    for path in paths:
-        matches = find_matches(path, options.get("storage_options"), options.get("fs"))
-        if not matches:
-            raise FileNotFoundError(ENOENT, "no feed matches this pattern", redact(get_path(path)))
-        for match in matches:
-            source, _ = find_source(match, "read", **options)
-            codec = infer_codec(source.file_name)
-            with open_stream(source) as file:
-                yield source.name, _decompress(source, file, codec) if codec else _read_lines(file)
+def _open_feeds(path: Any, options: Mapping[str, Any]) -> Iterator[Feed]:
+    """Open the feeds of a path, which may be a pattern."""
+    matches = find_matches(path, options.get("storage_options"), options.get("fs"))
+    if not matches:
+        raise FileNotFoundError(ENOENT, "no feed matches this pattern", redact(get_path(path)))
+    for match in matches:
+        source, _ = find_source(match, "read", **options)
+        codec = infer_codec(source.file_name)
+        with open_stream(source) as file:
+            yield source.name, _decompress(source, file, codec) if codec else _read_lines(file)
 
 
 def _read_lines(file: Any, limit: float = inf) -> Iterator[Any]:
@@ -148,74 +118,27 @@ def infer_codec(name: str) -> str | None:
     return codec
 
 
-def _load_text(text: bytes) -> Any:
-    """Parse JSON. Raise ValueError if its values may take too much memory."""
+def _is_too_large(text: bytes | bytearray) -> bool:
+    """Return whether text is beyond the limit, or its values may take too much memory."""
     is_long = len(text) > MAX_LINE_BYTES
-    if is_long or (len(text) > MAX_VALUES and sum(map(text.count, b",[{")) > MAX_VALUES):
+    return is_long or (len(text) > MAX_VALUES and sum(map(text.count, b",[{")) > MAX_VALUES)
+
+
+def _encode_line(line: str | bytes) -> bytes:
+    """Return the bytes of a line. Raise ValueError if it is too large."""
+    text = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
+    if _is_too_large(text):
         raise ValueError(
             f"it has more than {MAX_LINE_BYTES} bytes or {MAX_VALUES} values, the limits of a "
-            "line and of a document; write one document per line (`jq -c .[]` divides a list)"
+            "line; write one document per line"
         )
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        start = show(text[:1000].decode(errors="replace"))
-        raise ValueError(f"{start} is not JSON: {error}; write a document per line") from None
-
-
-def _parse_line(line: Any, *, is_part: bool) -> Any:
-    """Return the value of a line, or its text if it has only parts of documents, or several."""
-    if isinstance(line, str):
-        line = line.encode("utf-8", "surrogatepass")
-    if not isinstance(line, bytes):
-        return line
-    text = line.strip(_MARGIN)
-    if text and not is_part:
-        with suppress(ValueError):
-            return _load_text(text.removesuffix(b","))
     return text
 
 
-def _split_lines(lines: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-    """Yield the first line and the value of each document, or its text if it is not one line."""
-    text, depth, begin = bytearray(), 0, 0
-    for number, line in enumerate(lines, 1):
-        is_inside = depth > 0
-        value = _parse_line(line, is_part=is_inside)
-        if not isinstance(value, bytes):
-            yield number, value
-        if not isinstance(value, bytes) or not value:
-            continue
-        marks, depth = _find_marks(value, depth)
-        for start, stop in pairwise((0, *marks, len(value))):
-            if is_inside:
-                text += value[start:stop]
-                if stop in marks:
-                    yield begin, bytes(text)
-                    text.clear()
-            else:
-                begin = number
-                if value[start:stop].strip(_MARGIN + b",[]"):
-                    yield number, value  # is not JSON
-            is_inside = not is_inside
-        text += b"\n" if text else b""
-        if len(text) > MAX_LINE_BYTES:
-            break
-    if text:  # is not complete
-        yield begin, bytes(text.strip())
-
-
-def _find_marks(line: bytes, depth: int) -> tuple[list[int], int]:
-    """Return where objects begin and end, except those in other objects, and the last depth."""
-    marks = []
-    for token in _TOKENS.finditer(line):
-        if token[0] == b"{":
-            marks += [token.start()] if not depth else []
-            depth += 1
-        elif token[0] == b"}" and depth:
-            depth -= 1
-            marks += [token.end()] if not depth else []
-    return marks, depth
+def _build_error(text: str, error: BaseException) -> ValueError:
+    """Return the error for text that is not JSON."""
+    start = show(text[:1000].partition("\n")[0])
+    return ValueError(f"{start} is not JSON: {error}; write one document per line")
 
 
 def find_documents(value: Any) -> Iterator[Any]:
@@ -237,58 +160,83 @@ def find_documents(value: Any) -> Iterator[Any]:
             yield value
 
 
-def _find_id(document: Mapping[str, Any]) -> Any:
-    """Return the id of a document. The hit of a query may have one of its own."""
-    fields = document.get("fields")
-    id_ = document.get("put") or document.get("update") or document.get("remove")
-    return id_ or (isinstance(fields, dict) and fields.get("documentid")) or document.get("id")
-
-
 @dataclass
 class Documents:
     """The tensors of documents. The last put, update or remove of a document counts."""
 
-    # The types by field, or None until a document states one.
-    types: dict[str, str | None]
+    field: str
+    # The type of the tensors, or None until a document states it.
+    type: str | None
     dim: str
     prefix: str
-    # The number of blocks and the bytes of each tensor, by field and packed id.
-    tensors: dict[str, dict[bytes, tuple[int, bytes]]] = dataclass_field(init=False)
-    # The lines of documents that are left out, and the names of their fields.
+    # The number of blocks and the bytes of each tensor, by packed id.
+    tensors: dict[bytes, tuple[int, bytes]] = dataclass_field(default_factory=dict)
+    # The lines of documents that are left out, and the names of all fields.
     left_out: dict[bytes, str] = dataclass_field(default_factory=dict)
     known_fields: set[str] = dataclass_field(default_factory=set)
+    # The line that is read.
+    line: int = 1
 
-    def __post_init__(self) -> None:
-        """Create a table for each field."""
-        self.tensors = {name: {} for name in self.types}
-
-    def read(self, name: str, feeds: Iterable[Feed], *, progress: bool) -> dict[str, bytes]:
-        """Return the tensors of all documents by field. Raise ValueError if there are none."""
-        with tqdm(unit=" documents", disable=not progress) as bar:
-            for feed, lines in feeds:
-                number = 1
-                try:
-                    for number, value in _split_lines(lines):
-                        parsed = _load_text(value) if isinstance(value, bytes) else value
-                        for document in find_documents(parsed):
-                            self._add(document, f"line {number} of {feed}")
-                            bar.update()
-                except ValueError as error:
-                    raise ValueError(f"{feed}: line {number}: {error}") from error
-        first, fields = next(iter(self.types)), " and ".join(map(repr, self.types))
-        labels = [label for label in self.tensors[first] if label not in self.left_out]
-        if not labels:
+    def read(self, name: str, feeds: Iterable[Feed]) -> bytes:
+        """Return the tensor of all documents. Raise ValueError if there are none."""
+        for feed, lines in feeds:
+            self.line = 1
+            try:
+                for value in self._parse_lines(lines):
+                    for document in find_documents(value):
+                        self._add(document, f"line {self.line} of {feed}")
+            except ValueError as error:
+                raise ValueError(f"{feed}: line {self.line}: {error}") from error
+        if not self.tensors:
             known = sorted(self.known_fields)
-            if known and self.known_fields.isdisjoint(self.types):
-                hints = "".join(did_you_mean(field, known) for field in self.types)
-                fields += f"{hints}, expected one of {known}"
-            raise ValueError(f"{name}: no document has a tensor in the field {fields}")
+            hint = f"{did_you_mean(self.field, known)}, expected one of {known}" if known else ""
+            hint = "" if self.field in known else hint
+            raise ValueError(f"{name}: no document has a tensor in the field {self.field!r}{hint}")
         if self.left_out:
-            count, place = len(self.left_out), next(iter(self.left_out.values()))
-            message = f"{name}: documents without cells in the field {fields} are left out: "
-            message += f"{count}, the first in {place}"
-            warn(message)
-        return {field: self._join(field, labels) for field in self.types}
+            warn(
+                f"{name}: documents without cells in the field {self.field!r} are left out: "
+                f"{len(self.left_out)}, the first in {next(iter(self.left_out.values()))}"
+            )
+        counts, contents = zip(*self.tensors.values(), strict=True)
+        header = parse_type(str(self.type))
+        mapped = tuple(sorted((*header.mapped, self.dim)))
+        dims = mapped, header.indexed, header.lengths
+        return VespaHeader.create(header.cell_type, *dims, sum(counts)).pack() + b"".join(contents)
+
+    def _parse_lines(self, lines: Iterable[Any]) -> Iterator[Any]:
+        """Yield the value of each line, and of each document from the first line that has none."""
+        numbered = enumerate(lines, 1)
+        for self.line, line in numbered:
+            if not isinstance(line, str | bytes):
+                yield line
+                continue
+            text = _encode_line(line)
+            content = text.strip(_SEPARATORS.encode())
+            try:
+                if content:
+                    yield orjson.loads(content)
+            except orjson.JSONDecodeError as error:
+                yield from self._parse_text(chain([text], (line for _, line in numbered)), error)
+
+    def _parse_text(self, lines: Iterable[Any], error: ValueError) -> Iterator[Any]:
+        """Yield the documents of lines if a document has several, or a line several documents."""
+        content = bytearray()
+        for line in lines:
+            if not isinstance(line, str | bytes) or len(content) > MAX_LINE_BYTES:
+                raise _build_error(content.decode(errors="replace"), error)
+            content += _encode_line(line).rstrip(b"\r\n") + b"\n"
+        if _is_too_large(content):
+            raise _build_error(content.decode(errors="replace"), error)
+        text, start, stop = content.decode(errors="surrogateescape"), 0, 0
+        while found := _CONTENT.search(text, stop):
+            self.line += text.count("\n", start, found.start())
+            start = found.start()
+            try:
+                _, stop = _decoder.raw_decode(text, start)
+                value = orjson.loads(text[start:stop].encode(errors="surrogateescape"))
+            except (ValueError, RecursionError) as reason:
+                raise _build_error(text[start:], reason) from None
+            yield value
 
     def _add(self, document: Any, place: str) -> None:
         if not isinstance(document, dict):
@@ -296,49 +244,43 @@ class Documents:
                 f"{show(document)} is not a JSON object, expected a put, an update, a remove or a "
                 "document"
             )
-        id_, fields = _find_id(document), document.get("fields")
+        fields = document.get("fields")
         stored = fields if isinstance(fields, dict) else {}
-        tensors = {name: stored.get(name) for name in self.types}
+        self.known_fields.update(stored)
+        tensor = stored.get(self.field)
         if "update" in document:
-            assigned = self.types.keys() & stored.keys()
-            tensors = {name: get_assigned(name, stored[name]) for name in assigned}
+            if self.field not in stored:
+                return
+            tensor = get_assigned(self.field, tensor)
+        id_ = document.get("put") or document.get("update") or document.get("remove")
+        # The hit of a query may have an id of its own.
+        id_ = id_ or stored.get("documentid") or document.get("id")
         is_own = isinstance(id_, str) and id_.startswith(self.prefix)
-        if not is_own and any(tensor is not None for tensor in tensors.values()):
+        if not is_own and tensor is not None:
             raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
-        label = pack_string(id_[len(self.prefix) :] if is_own else place)
-        for name, tensor in tensors.items():
-            self.tensors[name].pop(label, None)
-            if tensor is not None:
-                try:
-                    self.tensors[name][label] = self._pack(name, tensor, label)
-                except ValueError as error:
-                    raise ValueError(f"document {id_!r}, field {name!r}: {error}") from error
+        label = pack_string(str(id_)[len(self.prefix) :] if is_own else place)
+        self.tensors.pop(label, None)
         self.left_out.pop(label, None)
-        found = [table[label] for table in self.tensors.values() if label in table]
-        is_complete = len(found) == len(self.types) and any(count for count, _ in found)
-        if not is_complete and "remove" not in document:
+        try:
+            count, cells = (0, b"") if tensor is None else self._pack(tensor, label)
+        except ValueError as error:
+            raise ValueError(f"document {id_!r}, field {self.field!r}: {error}") from error
+        if count:
+            self.tensors[label] = count, cells
+        elif "remove" not in document:
             self.left_out[label] = place
-            self.known_fields.update(stored)
 
-    def _pack(self, name: str, tensor: Any, label: bytes) -> tuple[int, bytes]:
+    def _pack(self, tensor: Any, label: bytes) -> tuple[int, bytes]:
         """Return the number and the bytes of the blocks of a document."""
-        header, blocks = parse_tensor(tensor, self.types[name])
+        header, blocks = parse_tensor(tensor, self.type)
         if self.dim in header.mapped + header.indexed:
             raise ValueError(
                 f"dim={self.dim!r} is a dimension of {header.type}; choose another name"
             )
-        self.types[name] = format_type(header)
+        self.type = format_type(header)
         position = bisect(header.mapped, self.dim)
         parts: list[bytes] = []
         for labels, cells in blocks.items():
             row = [*map(pack_string, labels), cells]
             parts += (*row[:position], label, *row[position:])
         return len(blocks), b"".join(parts)
-
-    def _join(self, name: str, labels: Iterable[bytes]) -> bytes:
-        """Return the tensor of all documents."""
-        counts, contents = zip(*(self.tensors[name][label] for label in labels), strict=True)
-        header = parse_type(str(self.types[name]))
-        mapped = tuple(sorted((*header.mapped, self.dim)))
-        dims = mapped, header.indexed, header.lengths
-        return VespaHeader.create(header.cell_type, *dims, sum(counts)).pack() + b"".join(contents)

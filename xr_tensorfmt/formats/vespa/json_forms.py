@@ -16,13 +16,7 @@ import orjson
 
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, is_addressable
-from xr_tensorfmt.errors import (
-    build_choice_error,
-    did_you_mean,
-    redact,
-    shorten,
-    warn,
-)
+from xr_tensorfmt.errors import build_choice_error, did_you_mean, redact, shorten
 from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, VespaHeader
 
 MAX_JSON_CELLS = 1 << 22
@@ -35,7 +29,7 @@ _NUMBER = re.compile(
     r"[-+]?(inf(inity)?|nan|(\d+\.?\d*|\.\d+)(e[-+]?\d+)?)", re.IGNORECASE | re.ASCII
 )
 _INDEX = re.compile(r"[0-9]{1,19}")
-_ELEMENT_BY_DIGITS = {2 * element.stored.itemsize: element for element in CELL_TYPES.values()}
+_CELL_DIGITS = [2 * element.stored.itemsize for element in CELL_TYPES.values()]
 
 _TYPE = re.compile(r"tensor(?:<(\w+)>)?\((.*)\)")
 _DIMENSION = re.compile(r"([A-Za-z_]\w*)(?:\{\}|\[(\d{1,18})\])", re.ASCII)
@@ -196,33 +190,30 @@ def _parse_blocks(header: VespaHeader, content: Any) -> Mapping[Labels, Cells]:
     )
 
 
-def _parse_entries(header: VespaHeader, entries: Iterable[Any]) -> Mapping[Labels, Cells]:
+def _parse_entries(header: VespaHeader, entries: Sequence[Any]) -> Mapping[Labels, Cells]:
     """Return the cells of all blocks from a list of blocks, or of cells. Others are zero."""
     blocks: dict[Labels, Cells] = {}
-    found: dict[Labels, dict[int, float]] = {}
-    sizes = dict(zip(header.indexed, header.lengths, strict=True))
+    is_block = bool(entries) and "values" in entries[0]
+    found: dict[Labels, dict[int, float]] = {} if header.mapped or is_block else {(): {}}
+    key = "values" if is_block else "value"
+    sizes = {} if is_block else dict(zip(header.indexed, header.lengths, strict=True))
     for entry in entries:
         address = entry.get("address") if isinstance(entry, dict) else None
-        if not isinstance(address, dict) or entry.keys().isdisjoint(("value", "values")):
-            raise ValueError(f"{show(entry)} has no 'address' and 'value' or 'values'")
-        if "values" in entry:
-            labels, _ = _parse_address(header, address, {})
-            blocks[labels] = _parse_values(header, entry["values"])
+        if not isinstance(address, dict) or key not in entry:
+            raise ValueError(f"{show(entry)} has no 'address' and {key!r}")
+        labels, index = _parse_address(header, address, sizes)
+        if is_block:
+            blocks[labels] = _parse_values(header, entry[key])
         else:
-            labels, index = _parse_address(header, address, sizes)
-            found.setdefault(labels, {})[index] = _parse_number(entry["value"])
-    if not header.mapped and not blocks:
-        found.setdefault((), {})
-    if not found.keys().isdisjoint(blocks):
-        raise ValueError(f"a block of {format_type(header)} has 'values' and single cells")
+            found.setdefault(labels, {})[index] = _parse_number(entry[key])
     if header.cells * len(found) > MAX_JSON_CELLS:
         raise ValueError(
             f"{format_type(header)} has more than {MAX_JSON_CELLS} cells, but lists "
             "only some of them; use blocks or values"
         )
-    indices = range(header.cells)
-    listed = {labels: [cells.get(i, 0.0) for i in indices] for labels, cells in found.items()}
-    return blocks | listed
+    for labels, cells in found.items():
+        blocks[labels] = [cells.get(index, 0.0) for index in range(header.cells)]
+    return blocks
 
 
 def _parse_address(
@@ -247,7 +238,14 @@ def _parse_address(
 def _parse_values(header: VespaHeader, values: Any) -> Cells:
     """Return the cells of a block from numbers, nested or not, or hexadecimal digits."""
     if isinstance(values, str) and (header.indexed or _is_scalar_digits(header, values)):
-        return _parse_digits(header, values)
+        with suppress(ValueError):
+            if len(content := unhexlify(values)) == header.block_bytes:
+                return content
+        raise ValueError(
+            f"{show(values)} are not {2 * header.element.stored.itemsize} hexadecimal digits per "
+            f"cell for the {header.cells} cells of a block of {format_type(header)}; pass these, "
+            "a list of numbers, or the right type="
+        )
     is_flat = isinstance(values, list) and len(values) == header.cells
     if not is_flat or isinstance(values[0], list):
         array = np.array(values, dtype=object, ndmin=1)
@@ -263,33 +261,7 @@ def _parse_values(header: VespaHeader, values: Any) -> Cells:
 
 def _is_scalar_digits(header: VespaHeader, string: str) -> bool:
     """Return whether a string has the digits of a scalar, of the right cell type or not."""
-    is_hex = len(string) in _ELEMENT_BY_DIGITS and _HEX.fullmatch(string)
-    return not header.mapped and bool(is_hex)
-
-
-def _parse_digits(header: VespaHeader, digits: str) -> Cells:
-    """Return the cells of a block. Those of indexed dimensions may be of another cell type."""
-    try:
-        content = unhexlify(digits)
-    except ValueError:
-        content = b""
-    if len(content) == header.block_bytes:
-        return content
-    digits_per_cell, rest = divmod(len(digits), header.cells)
-    element = _ELEMENT_BY_DIGITS.get(digits_per_cell)
-    # Only int8 does not accept the digits of another cell type.
-    if rest or not element or not content or not header.indexed or header.cell_type == "int8":
-        raise ValueError(
-            f"{show(digits)} are not {2 * header.element.stored.itemsize} hexadecimal digits per "
-            f"cell for the {header.cells} cells of a block of {format_type(header)}; pass these, "
-            "or a list of numbers"
-        )
-    message = (
-        f"hexadecimal digits of {element.name} are converted to the cells of "
-        f"{format_type(header)}; correct the type if its cells or sizes are others"
-    )
-    warn(message)
-    return list(element.decode(np.frombuffer(content, element.stored)).tolist())
+    return not header.mapped and len(string) in _CELL_DIGITS and bool(_HEX.fullmatch(string))
 
 
 def _pack_blocks(header: VespaHeader, blocks: Mapping[Labels, Cells]) -> Mapping[Labels, bytes]:

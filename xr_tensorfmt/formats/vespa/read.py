@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, islice
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,8 +12,7 @@ import numpy as np
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, ceil_div, contiguous_chunk
 from xr_tensorfmt.core.file_format import Container, End, OpenOptions, Tensor, name_dims
-from xr_tensorfmt.core.gathered import Gathered, put_at
-from xr_tensorfmt.core.header import HeaderReader, check_size
+from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
     Dense,
@@ -26,7 +23,7 @@ from xr_tensorfmt.core.layout import (
 )
 from xr_tensorfmt.core.layout import read as read_layout
 from xr_tensorfmt.core.selection import Indices, Selection, indices_to_array
-from xr_tensorfmt.core.source import Plan, Source, Step
+from xr_tensorfmt.core.source import Plan, Source
 from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
@@ -34,6 +31,7 @@ from xr_tensorfmt.formats.vespa.spec import (
     TYPE,
     Strings,
     VespaHeader,
+    decode_labels,
     find_blocks,
     scan_labels,
 )
@@ -52,12 +50,6 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a typed binary tensor, and find its blocks."""
     header = replace(VespaHeader.read(reader), decode_floats=options["decode_floats"])
     source = reader.source
-    fill_value, sparse = options["fill_value"], options["sparse"]
-    if fill_value is not None and sparse != "dense":
-        raise ValueError(
-            f"{source.name}: fill_value={fill_value!r} requires sparse='dense', because "
-            f"sparse={sparse!r} does not fill in cells"
-        )
     cells: Layout = Dense(header.lengths, header.element, header.stop)
     stop = header.stop + header.blocks * header.block_bytes
     coordinates: tuple[Tensor, ...] = ()
@@ -93,11 +85,15 @@ def _read_blocks(
     header: VespaHeader, source: Source, options: OpenOptions
 ) -> tuple[Layout, int, tuple[str, ...], tuple[Tensor, ...]]:
     """Return the cells, the end of the file, the dimensions, and the labels."""
-    count, is_dense = len(header.mapped), options["sparse"] == "dense"
-    is_index = is_dense or (count == 1 and options["sparse"] == "auto")
-    # To write a region of a file, labels are not needed, and all are accepted.
-    is_loaded = is_index and (is_dense or options.loads_labels)
-    text_errors = options["text_errors"] if options.loads_labels else "surrogateescape"
+    count, sparse = len(header.mapped), options["sparse"]
+    if sparse == "dense" and count > 1:
+        raise ValueError(
+            f"{source.name}: sparse='dense' does not apply to several mapped dimensions; omit it "
+            f"and call ds.load().set_index({BLOCK}={[*header.mapped]}).unstack({BLOCK!r})"
+        )
+    is_index = count == 1 and sparse != "stored"
+    # To write a region of a file, labels are not needed.
+    is_loaded = is_index and options.loads_labels
     limit, hint = MAX_BLOCKS, "split the file"
     if is_loaded:
         limit = MAX_INDEXED_LABELS
@@ -105,36 +101,29 @@ def _read_blocks(
     if header.blocks > limit:
         field, expected = "the number of blocks", f"at most {limit}"
         raise TensorFormatError(source.name, field, header.blocks, expected, hint, header.stop)
-    blocks, columns = _scan_blocks(header, source, text_errors, count if is_loaded else 0)
-    labels: list[Layout] = [InMemory(column) for column in columns]
-    cells: Layout = blocks
-    if is_dense:
-        cells, distinct = _build_outer_product(source, blocks, columns, options["fill_value"])
-        labels = [InMemory(column) for column in distinct]
-    elif not is_loaded:
-        labels = [Labels(blocks, dimension, text_errors) for dimension in range(count)]
+    blocks, loaded = _scan_blocks(header, source, is_loaded=is_loaded)
+    labels: list[Layout] = [Labels(blocks, dimension) for dimension in range(count)]
+    if is_loaded:
+        labels = [InMemory(loaded)]
     names = _name_dimensions(header, options, *(() if is_index else (BLOCK,)))
     dims = names if is_index else (BLOCK, *names[count:])
-    label_dims = names if is_index else (BLOCK,) * count
-    parts = zip(names, label_dims, labels, strict=False)
-    return cells, blocks.stop, dims, tuple(Tensor(name, (dim,), x) for name, dim, x in parts)
+    parts = zip(names, labels, strict=False)
+    coordinates = tuple(Tensor(name, dims[:1], layout) for name, layout in parts)
+    return blocks, blocks.stop, dims, coordinates
 
 
-def _scan_blocks(
-    header: VespaHeader, source: Source, text_errors: str, columns: int
-) -> tuple[Blocks, list[Strings]]:
-    """Scan the blocks. Return the labels of the first dimensions too."""
+def _scan_blocks(header: VespaHeader, source: Source, *, is_loaded: bool) -> tuple[Blocks, Strings]:
+    """Scan the blocks. Return the labels of the first dimension too, if they are loaded."""
     offsets = np.full(header.blocks + 1, header.stop, dtype=np.int64)
-    blocks, first, rank = Blocks(header, offsets), 0, len(header.mapped)
-    labels: list[list[str]] = [[] for _ in range(columns)]
-    for found, packed in find_blocks(source, header):
-        part = range(first, first + found.size - 1)
-        offsets[first : part.stop + 1] = found
-        for dimension, column in enumerate(labels):
-            own = packed[dimension::rank]
-            column.extend(blocks.decode_labels(source.name, part, own, text_errors))
-        first = part.stop
-    return blocks, [np.fromiter(column, STRING_DTYPE, first) for column in labels]
+    first, rank, block_bytes = 0, len(header.mapped), header.block_bytes
+    labels: list[str] = []
+    for start, view, positions in find_blocks(source, header):
+        stop = first + (positions.size - 1) // rank
+        offsets[first : stop + 1] = start + positions[::rank]
+        if is_loaded:
+            labels += decode_labels(view, positions, rank, 0, block_bytes)
+        first = stop
+    return Blocks(header, offsets), np.fromiter(labels, STRING_DTYPE, len(labels))
 
 
 def _name_dimensions(header: VespaHeader, options: OpenOptions, *reserved: str) -> tuple[str, ...]:
@@ -242,23 +231,6 @@ class Blocks(Layout):
             cells = view_as_bytes(element.encode(values[first : first + count]))
             yield Extents.uniform(starts.ravel(), int(runs.lengths[0]) * item), cells
 
-    def decode_labels(
-        self, path: str, blocks: Indices, labels: Sequence[bytes], text_errors: str
-    ) -> list[str]:
-        """Decode a label of each of some blocks."""
-        try:
-            return [label.decode("utf-8", text_errors) for label in labels]
-        except UnicodeDecodeError as error:
-            block = int(blocks[labels.index(error.object)])
-            raise TensorFormatError(
-                path,
-                field=f"a label of block {block}",
-                actual=repr(error.object[:40]),
-                expected="UTF-8",
-                hint="open with text_errors='surrogateescape' to keep such bytes",
-                offset=int(self.offsets[block]),
-            ) from None
-
 
 def _select_inner(selection: Selection) -> Selection:
     """Return the selection within a block."""
@@ -272,7 +244,6 @@ class Labels(Layout):
     blocks: Blocks
     # Index among the mapped dimensions.
     dimension: int
-    text_errors: str = "strict"
 
     dtype = STRING_DTYPE
 
@@ -293,26 +264,23 @@ class Labels(Layout):
 
     def plan_batch(self, source: Source, batch: Selection) -> Plan:
         """Plan to decode the labels of one dimension."""
-        rank, numbers = len(self.blocks.header.mapped), batch.indices[0]
+        rank, count = len(self.blocks.header.mapped), len(batch.indices[0])
 
         def decode(packed: Bytes, _: Array | None) -> Array:
-            found = (labels for _, labels in scan_labels(packed, rank, 0, len(numbers)))
-            own = [label for labels in found for label in labels[self.dimension :: rank]]
-            decoded = self.blocks.decode_labels(source.name, numbers, own, self.text_errors)
-            return np.fromiter(decoded, STRING_DTYPE, len(decoded))
+            view = packed.tobytes()
+            positions = scan_labels(view, 0, rank, 0, count)
+            return np.array(decode_labels(view, positions, rank, self.dimension, 0), STRING_DTYPE)
 
         return Plan(source, self.locate(batch), decode)
 
 
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
-    """Check in batches that labels are UTF-8, and that no two blocks have the same labels."""
+    """Check in batches that no two blocks have the same labels."""
     blocks, source = container.tensors[0].layout, reader.source
     if not isinstance(blocks, Blocks):
         return
-    count, rank = blocks.header.blocks, range(len(blocks.header.mapped))
-    for dimension in rank:
-        yield from islice(Labels(blocks, dimension).validate(source), limit)
-    columns = [Labels(blocks, dimension, "surrogateescape") for dimension in rank]
+    count = blocks.header.blocks
+    columns = [Labels(blocks, dimension) for dimension in range(len(blocks.header.mapped))]
 
     def read_batches() -> Iterator[list[Strings]]:
         for first in range(0, count, _BATCH_LABELS):
@@ -343,60 +311,3 @@ def find_repeated_blocks(
     for block, labels in enumerate(read_rows() if repeated else ()):
         if hash(labels) in repeated and first_blocks.setdefault(labels, block) != block:
             yield block, first_blocks[labels], shorten(", ".join(map(repr, labels)))
-
-
-def _build_outer_product(
-    source: Source, blocks: Blocks, labels: Sequence[Strings], fill_value: float | None
-) -> tuple[Gathered, list[Strings]]:
-    """Spread the blocks over the outer product of their labels, and return the distinct labels."""
-    header = blocks.header
-    codes, distinct = zip(*map(_factorize, labels), strict=True)
-    grid = tuple(column.size for column in distinct)
-    is_int8 = header.cell_type == "int8"
-    if fill_value is None:
-        fill_value = 0 if is_int8 and prod(grid) == header.blocks else np.nan
-    if is_int8 and fill_value not in range(-128, 128):
-        raise ValueError(
-            f"{source.name}: cells of type int8 cannot hold fill_value={fill_value!r}; "
-            "pass an integer from -128 to 127"
-        )
-    shape = *grid, *header.lengths
-    check_size(source.name, shape, blocks.dtype.itemsize, header.stop)
-    indices = np.ravel_multi_index(codes, grid) if header.blocks else np.empty(0, np.int64)
-    order = np.argsort(indices, kind="stable")
-    indices = indices[order]
-    repeated = np.flatnonzero(indices[1:] == indices[:-1])
-    if repeated.size:
-        first, second = order[repeated[0] : repeated[0] + 2].tolist()
-        raise TensorFormatError(
-            source.name,
-            field=f"the labels of block {second}",
-            actual=f"those of block {first} as well",
-            expected="labels that occur once",
-            hint="no dense tensor holds both; open it with sparse='stored' (--open-option "
-            "sparse=stored)",
-            offset=int(blocks.offsets[second]),
-        )
-    gather = partial(gather_product, blocks, len(grid), indices, order)
-    layout = Gathered(shape, blocks.dtype, gather, (blocks,), float(fill_value))
-    return layout, list(distinct)
-
-
-def _factorize(labels: Strings) -> tuple[Integers, Strings]:
-    """Return a code per label, and the distinct labels in order of their first blocks."""
-    codes = {label: code for code, label in enumerate(dict.fromkeys(labels))}
-    numbers = np.fromiter(map(codes.__getitem__, labels), np.int64, labels.size)
-    return numbers, np.fromiter(codes, STRING_DTYPE, len(codes))
-
-
-def gather_product(
-    blocks: Blocks,
-    grid_rank: int,
-    grid_indices: Integers,
-    block_indices: Integers,
-    source: Source,
-    selection: Selection,
-) -> Iterator[Step]:
-    """Yield the cells of the selected blocks. The indices of blocks in the grid are sorted."""
-    inner, target = selection.find_rows(grid_rank, grid_indices, block_indices)
-    yield blocks.plan(source, inner), put_at(target)

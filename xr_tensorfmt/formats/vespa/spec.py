@@ -11,6 +11,7 @@ from collections.abc import Collection, Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import cycle, islice
 from math import prod
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array, Element, Narrow, Plain
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
@@ -253,24 +254,31 @@ class _Fields(Cursor):
         return name
 
 
-def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[Integers, list[bytes]]]:
-    """Scan a file. Yield the offsets of consecutive blocks and of their end, and their labels."""
+def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[int, bytes, Integers]]:
+    """Scan a file. Yield an offset, the bytes there, and the positions of labels as `scan_labels`.
+
+    The labels are those of consecutive blocks.
+    """
     # Downloading many cells is faster than another request.
     large = WINDOW_BYTES // 4 if source.high_latency else _LARGE_BLOCK_BYTES
     size = WINDOW_BYTES if source.high_latency or source.io == "mmap" else LOCAL_WINDOW_BYTES
     if header.block_bytes > large:
         size = _LABEL_WINDOW_BYTES
-    first, offset = 0, header.stop
-    while first < header.blocks:
-        content = source.read(Extents.single(offset, min(offset + size, source.size)))
-        count, start = header.blocks - first, offset
-        for offsets, labels in scan_labels(content, len(header.mapped), header.block_bytes, count):
-            first += len(offsets) - 1
-            _check_within(source, first - 1, "cells", start + offsets[-2], start + offsets[-1])
-            yield start + np.array(offsets, dtype=np.int64), labels
-            offset = start + offsets[-1]
+    rank, remaining, offset = len(header.mapped), header.blocks, header.stop
+    while remaining:
+        start, position = offset, 0
+        view = source.read(Extents.single(start, min(start + size, source.size))).tobytes()
+        count = min(remaining, _BATCH_BLOCKS)
+        while (positions := scan_labels(view, position, rank, header.block_bytes, count)).size > 1:
+            position, previous = int(positions[-1]), int(positions[-1 - rank])
+            remaining -= (positions.size - 1) // rank
+            offset = start + position
+            block = header.blocks - remaining - 1
+            _check_within(source, block, "cells", start + previous, offset)
+            yield start, view, positions
+            count = min(remaining, _BATCH_BLOCKS)
         if offset == start:  # the labels of a block are longer than the window
-            _check_within(source, first, "labels", offset, offset + size + 1)
+            _check_within(source, header.blocks - remaining, "labels", offset, offset + size + 1)
             size *= 2
 
 
@@ -287,29 +295,34 @@ def _check_within(source: Source, block: int, part: str, start: int, stop: int) 
         )
 
 
-def scan_labels(
-    content: Bytes, rank: int, block_bytes: int, count: int
-) -> Iterator[tuple[list[int], list[bytes]]]:
-    """Yield the offsets of blocks whose labels are in a window and of their end, and the labels.
+def scan_labels(view: bytes, start: int, rank: int, block_bytes: int, count: int) -> Integers:
+    """Return the positions of the packed labels of up to `count` blocks, and of their end.
 
-    The labels are in the order of the file: all labels of a block, then those of the next.
+    The first label is at `start`. Blocks whose labels are not complete are left out.
     """
-    view, dimensions = content.tobytes(), range(rank)
-    size, offsets, labels = len(view), [0], list[bytes]()
+    position, positions = start, list[int]()
+    gaps = cycle([*(0,) * (rank - 1), block_bytes])
     with suppress(IndexError):  # a length after the end of the window
-        for _ in range(count):
-            stop = offsets[-1]
-            for _ in dimensions:
-                length, start = view[stop], stop + 1
-                if length >= LONG_BIT:
-                    length, start = unpack(view[stop : stop + 4]), stop + 4
-                stop = start + length
-                labels.append(view[start:stop])
-            if stop > size:
-                break
-            offsets.append(stop + block_bytes)
-            if len(offsets) > _BATCH_BLOCKS:
-                yield offsets, labels
-                offsets, labels = offsets[-1:], []
-    if len(offsets) > 1:
-        yield offsets, labels[: rank * (len(offsets) - 1)]
+        for gap in islice(gaps, count * rank):
+            length = view[position]
+            if length >= LONG_BIT:
+                length = unpack(view[position : position + 4]) + 3
+            positions.append(position)
+            position += 1 + length + gap
+    positions.append(position)
+    blocks = (len(positions) - 1) // rank
+    if blocks and positions[blocks * rank] - block_bytes > len(view):
+        blocks -= 1
+    return np.array(positions[: blocks * rank + 1], dtype=np.int64)
+
+
+def decode_labels(
+    view: bytes, positions: Integers, rank: int, dimension: int, block_bytes: int
+) -> list[str]:
+    """Decode the labels of a dimension. Bytes that are not UTF-8 become surrogates."""
+    starts, stops = positions[dimension:-1:rank], positions[dimension + 1 :: rank]
+    if dimension == rank - 1:
+        stops = stops - block_bytes
+    starts = starts + np.where(np.frombuffer(view, np.uint8)[starts] < LONG_BIT, 1, 4)
+    slices = zip(starts.tolist(), stops.tolist(), strict=True)
+    return [view[start:stop].decode("utf-8", "surrogateescape") for start, stop in slices]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import orjson
 from numpy.lib.stride_tricks import sliding_window_view
-from tqdm import tqdm
 from xarray import Variable
 
 from xr_tensorfmt.core.elements import Array
@@ -86,11 +85,8 @@ class Arranged:
         return self.header.element.encode(self.conversion.apply(np.asarray(values)))
 
 
-def arrange_tensor(checked: CheckedInput, taken: Collection[str] = ()) -> Arranged:
-    """Create the header, and transpose the variable to the order of the file.
-
-    The reader appends underscores to names of dimensions that other variables have `taken`.
-    """
+def arrange_tensor(checked: CheckedInput) -> Arranged:
+    """Create the header, and transpose the variable to the order of the file."""
     name, variable = checked.single_variable
     if others := set(checked.encoding) - {name}:
         raise ValueError(
@@ -99,7 +95,7 @@ def arrange_tensor(checked: CheckedInput, taken: Collection[str] = ()) -> Arrang
         )
     block_dims, labels = _find_block_labels(checked, variable)
     indexed = [str(dim) for dim in variable.dims if dim not in block_dims]
-    taken = {name, OpenOptions.name, BLOCK, *taken}
+    taken = {name, OpenOptions.name, BLOCK}
     name_in_file = _find_file_names(checked, variable, (*labels, *indexed), taken)
     order = sorted(name_in_file, key=lambda dim: name_in_file[dim].encode())
     labels = {dim: labels[dim] for dim in order if dim in labels}
@@ -298,82 +294,41 @@ def pack_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tuple[
     return np.frombuffer(b"".join(rows), dtype=np.uint8), sizes
 
 
-def list_fields(field: str | Sequence[str]) -> list[str]:
-    """Return the names of fields."""
-    names = [field] if isinstance(field, str) else list(field)
-    if not names or len(set(names)) < len(names):
-        raise ValueError(f"field={field!r}, expected a name or a list of different names")
-    return names
-
-
-def arrange_fields(
-    checked: CheckedInput, field: str | Sequence[str], dim: str
-) -> dict[str, Arranged]:
-    """Return the tensors of one field, or of the variables whose names are listed."""
-    names = list_fields(field)
-    if isinstance(field, str) and len(checked.variables) == 1:
-        names = [*checked.variables]
-    tensors = {}
-    for name in names:
-        if name not in checked.variables:
-            hint = did_you_mean(name, checked.variables)
-            raise ValueError(
-                f"field={field!r} names {name!r}, which is not a variable{hint}; pass "
-                f"field={[*checked.variables]} or the name of one"
-            )
-        variable = checked.variables[name]
-        dims, coordinates = {*variable.dims}, checked.coordinates
-        coordinates = {key: x for key, x in coordinates.items() if dims.issuperset(x.dims)}
-        own = {key: value for key, value in checked.encoding.items() if key in (name, *coordinates)}
-        single = replace(checked, variables={name: variable}, coordinates=coordinates, encoding=own)
-        others = (other.dims for key, other in checked.variables.items() if key != name)
-        tensor = arrange_tensor(single, {str(dim) for dims in others for dim in dims})
-        if dim not in (mapped := tensor.header.mapped):
-            own_dims = mapped or variable.dims
-            raise ValueError(
-                f"dim={dim!r}{did_you_mean(dim, {*own_dims} - {dim})} has no labels, expected one "
-                f"of {[*own_dims]} with labels, the ids of documents; call assign_coords({dim}=...)"
-            )
-        tensors[field if isinstance(field, str) else name] = tensor
-    return tensors
-
-
 def format_feed(
-    tensors: Mapping[str, Arranged],
-    dim: str,
-    prefix: str,
-    form: Form,
-    operation: Operation,
-    progress: bool,
+    tensor: Arranged, field: str, dim: str, prefix: str, form: Form, operation: Operation
 ) -> Iterator[bytes]:
     """Yield the lines of a feed."""
-    first = next(iter(tensors.values()))
-    position, others = first.header.mapped.index(dim), [*first.header.mapped]
-    del others[position]
+    mapped = [*tensor.header.mapped]
+    if dim not in mapped:
+        dims = mapped or [str(name) for name in tensor.variable.dims]
+        raise ValueError(
+            f"dim={dim!r}{did_you_mean(dim, set(dims) - {dim})} has no labels, expected one of "
+            f"{dims} with labels, the ids of documents; call assign_coords({dim}=...)"
+        )
+    position = mapped.index(dim)
+    del mapped[position]
+    header = replace(tensor.header, mapped=tuple(mapped))
     documents: dict[str, list[int]] = {}
-    for block, row in enumerate(first.rows):
+    rows = tensor.rows
+    for block, row in enumerate(rows):
         documents.setdefault(row[position], []).append(block)
     if prefix and (label := next((x for x in documents if x.startswith(prefix)), None)):
         raise ValueError(f"the label {label!r} already begins with prefix={prefix!r}; omit prefix=")
-    headers = {name: replace(x.header, mapped=tuple(others)) for name, x in tensors.items()}
-    rows = [row[:position] + row[position + 1 :] for row in first.rows]
-    remaining = iter(tqdm(documents.items(), unit=" documents", disable=not progress))
+    remaining = iter(documents.items())
     while batch := dict(islice(remaining, BATCH_DOCUMENTS)):
         blocks = np.array([block for own in batch.values() for block in own])
         # Selecting a range of a dask array is faster.
         is_range = (np.diff(blocks) == 1).all()
         key = slice(int(blocks[0]), int(blocks[-1]) + 1) if is_range else blocks
-        cells = {name: x.encode(x.variable[key].values) for name, x in tensors.items()}
-        start = 0
+        cells, start = tensor.encode(tensor.variable[key].values), 0
         for label, own in batch.items():
             part, start = slice(start, start + len(own)), start + len(own)
-            fields: dict[str, Any] = {}
-            for name, header in headers.items():
-                field = build_tensor(
-                    header, [rows[block] for block in own], cells[name][part], form
-                )
-                fields[name] = {"assign": field} if operation == "update" else field
+            rows = [
+                row[:position] + row[position + 1 :] for row in map(tensor.rows.__getitem__, own)
+            ]
+            content = build_tensor(header, rows, cells[part], form)
+            value = {"assign": content} if operation == "update" else content
             try:
-                yield orjson.dumps({operation: prefix + label, "fields": fields}) + b"\n"
+                yield orjson.dumps({operation: prefix + label, "fields": {field: value}}) + b"\n"
             except orjson.JSONEncodeError as error:
                 raise ValueError(f"the document {label!r} has a wrong label: {error}") from error
