@@ -96,9 +96,10 @@ class _Truncated(Narrow):
     """A bfloat16 of Vespa, which drops the lower bits, whereas ml_dtypes rounds."""
 
     def encode(self, values: Array) -> Array:
-        """Keep the upper half."""
-        upper = values.view(np.uint32) & np.uint32(0xFFFF0000)
-        return super().encode(np.where(np.isnan(values), values, upper.view(np.float32)))
+        """Keep the upper half, in which a NaN has a bit of the mantissa."""
+        upper = values.view(np.uint32) >> 16
+        is_lost = np.isnan(values) & (upper & 0x7F == 0)
+        return np.where(is_lost, upper | 0x40, upper).astype(self.stored)
 
 
 # In the order of their numbers.
