@@ -12,7 +12,7 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.building import Keywords, build_dataset, check_keywords, find_dropped
-from xr_tensorfmt.datasets.lazy_array import add_versions_to_names
+from xr_tensorfmt.datasets.lazy_array import prepare_to_chunk
 from xr_tensorfmt.errors import (
     Finding,
     TensorFormatError,
@@ -48,9 +48,9 @@ def _build_datasets(
 ) -> dict[str, Dataset]:
     datasets = {path: build_dataset(node, source, keywords) for path, node in nodes.items()}
     # xarray would give arrays of several groups, or of a replaced remote file, one name in dask.
-    if len(nodes) > 1 or keywords["fs"] is not None or is_remote(file):
-        for ds in datasets.values():
-            add_versions_to_names(ds)
+    is_shared = len(nodes) > 1 or keywords["fs"] is not None or is_remote(file)
+    for ds in datasets.values():
+        prepare_to_chunk(ds, is_shared=is_shared)
     # xarray stores URLs with secrets, and of a file object only the attribute `path`. The `path` of
     # an OpenFile lacks the protocol, but `full_name` has it.
     url = get_path(getattr(file, "full_name", getattr(file, "path", file)))

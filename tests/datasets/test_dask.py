@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
+from typing import Any
 
 import dask
 import numpy as np
@@ -15,7 +16,8 @@ from tests import tensfiles as tf
 from tests.clock import wait_for_a_tick
 from tests.processes import run_python
 from tests.recording import RecordingSource
-from xr_tensorfmt import SourceChangedError
+from xr_tensorfmt import SourceChangedError, to_file
+from xr_tensorfmt.datasets import lazy_array
 
 MIB = 1 << 20
 
@@ -213,3 +215,50 @@ def test_coordinates_have_the_chunks_of_the_data(tmp_path: Path, name: str) -> N
     for dim in ("row", "col"):
         assert ds[f"{dim}_time"].chunks == (ds.chunks[dim],)
     xr.testing.assert_equal(ds.tensor, data)
+
+
+def write_labels(file: Path) -> xr.Dataset:
+    """Write labels that a file stores, and labels and a number that its header embeds."""
+    coords = {
+        "doc": ("block", np.array(["a", "a", "b", "b"], object)),
+        "is_long": ("block", np.array([True, False, True, False])),
+        "pair": (("block", "x"), np.array([["p", "q"]] * 4)),
+        "scale": 2.0,
+    }
+    ds = xr.Dataset({"v": (("block", "x"), np.arange(8, dtype="f4").reshape(4, 2))}, coords)
+    to_file(ds, file)
+    return ds
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "a.mag", "memory"])
+@pytest.mark.parametrize("chunks", [{}, {"block": 2}, "auto"])
+def test_labels_select_and_group_chunked_variables(tmp_path: Path, name: str, chunks: Any) -> None:
+    expected = write_labels(tmp_path / name.replace("memory", "b.mag"))
+    file: Any = tmp_path / name
+    if name == "memory":
+        file = memoryview((tmp_path / "b.mag").read_bytes())
+    ds = xr.open_dataset(file, engine="tensorfmt", chunks=chunks)
+    assert ds.v.chunks is not None
+    assert all(isinstance(coord.data, np.ndarray) for coord in ds.coords.values() if coord.ndim)
+    for opened, given in ((ds, expected), (ds.chunk(), expected.chunk().load())):
+        xr.testing.assert_identical(opened.load(), given)
+    ds = xr.open_dataset(file, engine="tensorfmt", chunks=chunks)
+    xr.testing.assert_identical(ds[{"block": ds.is_long}].load(), expected[{"block": [0, 2]}])
+    xr.testing.assert_identical(ds.v[ds.doc == "a"].load(), expected.v[:2])
+    xr.testing.assert_identical(
+        ds.v.groupby("doc").max().compute(), expected.v.groupby("doc").max()
+    )
+    blocks = ds.map_blocks(lambda block: block * 2).compute()
+    xr.testing.assert_identical(blocks, (expected * 2).drop_attrs())
+
+
+def test_many_labels_and_unchunked_ones_stay_lazy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_labels(tmp_path / "a.mag")
+    labels = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").is_long
+    assert "[4 values with dtype=bool]" in repr(labels)
+    monkeypatch.setattr(lazy_array, "MAX_LOADED_LABELS", 3)
+    ds = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", chunks={})
+    assert ds.is_long.chunks is not None  # in the file
+    assert ds.doc.chunks is None  # in the header

@@ -415,7 +415,7 @@ def test_groups_have_no_coordinates_of_parents(tmp_path: Path, suffix: str) -> N
 
 
 @pytest.mark.parametrize("chunks", [None, {}])
-def test_loaded_variables_of_groups_and_stores_are_variables(tmp_path: Path, chunks: Any) -> None:
+def test_variables_of_groups_and_stores_are_variables(tmp_path: Path, chunks: Any) -> None:
     ds = xr.Dataset({"v": ("x", np.arange(4, dtype="f4"))}, {"x": [1.0, 2, 3, 4]})
     to_file(ds, tmp_path / "a.mag")
     store = fsspec.filesystem("memory")
@@ -425,6 +425,8 @@ def test_loaded_variables_of_groups_and_stores_are_variables(tmp_path: Path, chu
         xr.open_dataset("memory://a.mag", engine="tensorfmt", chunks=chunks),
         xr.open_dataset("/a.mag", engine="tensorfmt", fs=store, chunks=chunks),
     ):
+        for name, variable in ds.variables.items():
+            assert type(opened[name].variable) is type(variable)
         for loaded in (opened.compute(), opened.isel(x=slice(None)).load(), opened.load()):
             for name, variable in ds.variables.items():
                 xr.testing.assert_identical(loaded[name].variable, variable)

@@ -5,11 +5,11 @@ It also relies on `xarray.open_dataset` to pass ``from_array_kwargs={"name": ...
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextvars import ContextVar
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from xarray import Dataset, Variable
@@ -27,9 +27,12 @@ from xarray.core.indexing import (
 )
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.layout import Layout, transpose_layout
+from xr_tensorfmt.core.layout import InMemory, Layout, transpose_layout
 from xr_tensorfmt.core.selection import plan_key
 from xr_tensorfmt.core.source import Plan, Source
+
+MAX_LOADED_LABELS = 10**6
+"""Limit on the labels of a coordinate that are loaded instead of chunked."""
 
 plan_recorder: ContextVar[Callable[[Source, Plan, tuple[int, ...]], None] | None] = ContextVar(
     "plan_recorder", default=None
@@ -112,13 +115,30 @@ class LazyTensor(LazilyIndexedArray):
         return LazyTensor(array, type(self.key)(tuple(self.key.tuple[axis] for axis in axes)))
 
 
-class _NamedVariable(Variable):
-    """A Variable that adds the version of the file and the layout to the names of its dask arrays.
+class _OpenedVariable(Variable):
+    """A Variable until xarray has opened its Dataset, and caches its values or chunks it.
 
-    When it is loaded, it becomes a Variable. See docs/contributing.md.
+    Names of its dask arrays contain the version of the file and the layout. See
+    docs/contributing.md.
     """
 
     __slots__ = ()
+
+    @property
+    def data(self) -> Any:
+        """The values, as in `Variable.data`."""
+        return super().data
+
+    @data.setter
+    def data(self, data: Any) -> None:
+        # xarray wraps the array that it opens. It does not cache values that it will chunk.
+        Variable.data.__set__(self, data)  # type: ignore[attr-defined]
+        if isinstance(data, MemoryCachedArray) or self.load_labels():
+            self.__class__ = Variable  # type: ignore[assignment]
+
+    def load_labels(self) -> bool:
+        """Load the values if they are labels, and return whether they are."""
+        return False
 
     def chunk(self, chunks: Any = MappingProxyType({}), *args: Any, **keywords: Any) -> Any:
         """Chunk like `Variable.chunk`, with the version of the file and the layout in the name."""
@@ -133,23 +153,37 @@ class _NamedVariable(Variable):
         chunked = super().chunk(chunks, *args, **keywords)
         return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding, fastpath=True)
 
-    def load(self, **keywords: Any) -> Self:
-        """Load the values, and become a Variable."""
-        super().load(**keywords)
-        self.__class__ = Variable  # type: ignore[assignment]
-        return self
 
-    async def load_async(self, **keywords: Any) -> Self:
-        """Load the values, and become a Variable."""
-        await super().load_async(**keywords)
-        self.__class__ = Variable  # type: ignore[assignment]
-        return self
+class _OpenedLabels(_OpenedVariable):
+    """Labels. They are loaded instead of chunked, because selections need their values."""
+
+    __slots__ = ()
+
+    def load_labels(self) -> bool:
+        """Load the values."""
+        self.load()
+        return True
 
 
-def add_versions_to_names(ds: Dataset) -> None:
-    """Add the version of the file and the layout to the names of arrays that xarray chunks."""
-    for variable in ds.variables.values():
-        variable.__class__ = _NamedVariable  # which has no attributes of its own
+def prepare_to_chunk(ds: Dataset, *, is_shared: bool) -> None:
+    """Let xarray load labels instead of chunking them, and name arrays as `_OpenedVariable`."""
+    coordinates = {*ds.coords}
+    for name, variable in ds.variables.items():
+        if name in coordinates and _is_loaded(name, variable):
+            variable.__class__ = _OpenedLabels  # which has no attributes of its own
+        elif is_shared:
+            variable.__class__ = _OpenedVariable
+
+
+def _is_loaded(name: Hashable, variable: Variable) -> bool:
+    """Return whether chunks do not apply to a coordinate: it is in the header, or has few labels.
+
+    xarray loads indexes, unless the user asks it not to.
+    """
+    lazy = find_lazy_tensor(variable)
+    is_in_header = lazy is not None and isinstance(lazy.array.layout, InMemory)
+    is_small = variable.ndim == 1 and variable.size <= MAX_LOADED_LABELS
+    return variable.dims != (name,) and (is_in_header or is_small)
 
 
 def get_lazy_data(variable: Variable) -> Any:
