@@ -38,7 +38,7 @@ def open_file(file: Any, keywords: Keywords) -> Dataset:
 
 def open_groups(file: Any, keywords: Keywords) -> dict[str, Dataset]:
     """Open a file as a dict of group paths and Datasets."""
-    reader, group = open_group(file, keywords)
+    reader, group = open_group(file, keywords, is_tree=True)
     nodes = groups.split_groups(group, keywords["separator"])
     return _build_datasets(file, keywords, reader.source, nodes)
 
@@ -60,7 +60,9 @@ def _build_datasets(
     return datasets
 
 
-def open_group(file: Any, keywords: Keywords) -> tuple[HeaderReader, Container]:
+def open_group(
+    file: Any, keywords: Keywords, *, is_tree: bool = False
+) -> tuple[HeaderReader, Container]:
     """Return a reader of the header of a file, and the tensors of the requested group."""
     check_keywords(keywords)
     _check_format_options(keywords)  # before a request to a store
@@ -72,8 +74,7 @@ def open_group(file: Any, keywords: Keywords) -> tuple[HeaderReader, Container]:
         keywords["timeout"],
         verify_unchanged=keywords["verify_unchanged"],
     )
-    container = parse_file(reader, keywords)
-    return reader, groups.select_group(container, keywords["group"], keywords["separator"])
+    return reader, parse_group(reader, keywords, is_tree=is_tree)
 
 
 def _check_format_options(keywords: Keywords) -> None:
@@ -86,18 +87,25 @@ def _check_format_options(keywords: Keywords) -> None:
         raise build_keyword_error(name, "of the engine 'tensorfmt'", known, hint)
 
 
-def parse_file(reader: HeaderReader, keywords: Keywords) -> Container:
-    """Parse the header of a file, and warn about findings."""
+def parse_group(reader: HeaderReader, keywords: Keywords, *, is_tree: bool = False) -> Container:
+    """Parse the header of a file, and warn about findings. Return the requested group."""
     file_format = recognition.choose_format(reader, keywords["format"])
-    dims = keywords["dims"]
-    if isinstance(dims, Mapping):
-        prefix = groups.get_prefix(keywords["group"], keywords["separator"])
-        dims = {f"{prefix}{name}": names for name, names in dims.items()}
-    options = OpenOptions(keywords["name"], dims, keywords["format_options"])
-    container = recognition.read_container(reader, file_format, options, find_dropped(keywords))
-    for finding in container.findings:
+    name, dims, separator = keywords["name"], keywords["dims"], keywords["separator"]
+    prefixes = groups.list_prefixes(keywords["group"], separator)
+    if isinstance(dims, Mapping) and prefixes:
+        dims = {f"{prefixes[0]}{key}": names for key, names in dims.items()}
+    options = OpenOptions(name, dims, keywords["format_options"], prefixes=prefixes)
+    container = recognition.read_container(reader, file_format, options)
+    group = groups.select_group(container, keywords["group"], separator)
+    dropped = find_dropped(keywords)
+    omitted = {
+        name: error
+        for name, error in group.omitted.items()
+        if (name.rpartition(separator)[2] if is_tree else name) not in dropped
+    }
+    for finding in (*container.findings, *recognition.describe_omitted(omitted)):
         warn(finding.sentence)
-    return container
+    return group
 
 
 def validate(
@@ -164,7 +172,8 @@ def validate(
         checked.append(error.to_finding())
     # If the reader and the check report the same field, keep the finding of the check.
     fields = {(finding.path, finding.field, finding.offset) for finding in checked}
-    findings = [x for x in container.findings if (x.path, x.field, x.offset) not in fields]
+    described = *container.findings, *recognition.describe_omitted(container.omitted)
+    findings = [x for x in described if (x.path, x.field, x.offset) not in fields]
     tensors = (*container.tensors, *container.coordinates)
     values = (finding for x in tensors for finding in x.validate(reader.source, limit))
     return [*findings, *checked, *values]

@@ -20,10 +20,9 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Dense, InMemory, Transposed, read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.building import Keywords, check_keywords, find_dropped, parse_size
 from xr_tensorfmt.errors import shorten
-from xr_tensorfmt.opening import parse_file
+from xr_tensorfmt.opening import parse_group
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.local import FileObject
 from xr_tensorfmt.sources.locations import Location, build_sibling_path
@@ -101,8 +100,7 @@ class TensorFormatParser:
         if url.startswith("file:") and set("?#") & set(url):
             raise ValueError(f"{url}: VirtualiZarr cannot read names with ? or #; rename the file")
         source = _RegistryFile(url, registry)
-        container = parse_file(HeaderReader(source, b""), keywords)
-        container = groups.select_group(container, self.group, self.separator)
+        container = parse_group(HeaderReader(source, b""), keywords)
         return _build_store(source, keywords, container, registry)
 
 

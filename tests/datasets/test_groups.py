@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,8 +22,9 @@ from safetensors.numpy import save
 from tests import magfiles as mf
 from tests import tensfiles as tf
 from tests.magfiles import put
-from xr_tensorfmt import TensorFormatBackend, to_file
+from xr_tensorfmt import TensorFormatBackend, TensorFormatWarning, to_file
 from xr_tensorfmt.datasets.groups import MAX_GROUP_LEVELS, quote, unquote
+from xr_tensorfmt.formats import keyed
 
 KEYS = ["embed.weight", "layers.0.attn.q", "layers.0.norm", "layers.1.norm", "scale"]
 
@@ -431,3 +434,101 @@ def test_variables_of_groups_and_stores_are_variables(tmp_path: Path, chunks: An
             for name, variable in ds.variables.items():
                 xr.testing.assert_identical(loaded[name].variable, variable)
                 assert type(loaded[name].variable) is type(variable)
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "mag", "npz"])
+@pytest.mark.parametrize("group", ["layers.0", "layers.0.attn", "/layers/0", "nested/name"])
+def test_only_tensors_of_group_are_built(
+    tmp_path: Path, suffix: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [*KEYS, "nested/name.w", "layers.0.norm_dim_0"]
+    tensors = {key: np.full(i + 1, i, np.int32) for i, key in enumerate(keys)}
+    path = tmp_path / f"m.{suffix}"
+    if suffix == "safetensors":
+        path.write_bytes(save(tensors))
+    elif suffix == "npz":
+        np.savez(path, **tensors)
+    else:
+        path.write_bytes(mf.make_document({key: put(value) for key, value in tensors.items()}))
+    whole = xr.open_dataset(path, engine="tensorfmt")
+    built: list[str] = []
+    build = keyed.build_tensor
+    monkeypatch.setattr(keyed, "build_tensor", lambda k, *rest: built.append(k) or build(k, *rest))
+    ds = xr.open_dataset(path, engine="tensorfmt", group=group)
+    prefix = f"{group}." if "nested" in group else f"{group.strip('/').replace('/', '.')}."
+    assert built == [name for name in whole if name.startswith(prefix)]
+    assert [*ds] == [name.removeprefix(prefix) for name in built]
+    for name, variable in ds.items():
+        assert (variable.values == whole[f"{prefix}{name}"].values).all()
+        assert variable.sizes.mapping.keys().isdisjoint(ds.keys())
+    with pytest.raises(ValueError, match=r"group='layers\.2'.* the groups are .*'layers.0'"):
+        xr.open_dataset(path, engine="tensorfmt", group="layers.2")
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "mag"])
+def test_group_with_metadata_inherits_coordinates(tmp_path: Path, suffix: str) -> None:
+    labels = np.arange(3, dtype="f4")
+    ds = xr.Dataset(
+        {"a.v": ("x", labels), "a.b.w": ("x", labels, {"units": "m"}), "tensor": ("z", labels)},
+        {"x": labels, "m": ("x", ["p", "q", "r"])},
+    )
+    to_file(ds, tmp_path / f"t.{suffix}")
+    group = xr.open_dataset(tmp_path / f"t.{suffix}", engine="tensorfmt", group="a.b")
+    xr.testing.assert_identical(group, ds[["a.b.w"]].rename({"a.b.w": "w"}).drop_attrs(deep=False))
+    to_file(ds.drop_vars(["x", "m"]), tmp_path / f"u.{suffix}")
+    group = xr.open_dataset(tmp_path / f"u.{suffix}", engine="tensorfmt", group="a.b")
+    assert (group.w.dims, group.w.attrs) == (("x",), {"units": "m"})
+    # Metadata of a variable with the default name are not those of the only one in a group.
+    several = xr.Dataset({"g.v": ("g.v_dim_0", labels[:2]), "tensor": ("z", labels)})
+    to_file(several, tmp_path / f"v.{suffix}")
+    group = xr.open_dataset(tmp_path / f"v.{suffix}", engine="tensorfmt", group="g")
+    assert group.v.dims == ("v_dim_0",)
+
+
+class TestWarningsOfOmittedTensors:
+    @staticmethod
+    def make(keys: list[str], unsupported: list[str]) -> memoryview:
+        entries = {
+            key: {
+                "dtype": "F4" if key in unsupported else "U8",
+                "shape": [1],
+                "data_offsets": [i, i + 1],
+            }
+            for i, key in enumerate(keys)
+        }
+        header = json.dumps(entries).encode()
+        header += b" " * (-len(header) % 8)
+        return memoryview(len(header).to_bytes(8, "little") + header + bytes(len(keys)))
+
+    @pytest.mark.parametrize(
+        ("options", "warned"),
+        [
+            ({}, "'a.scale'.* 1 other .b.scale"),
+            ({"group": "a"}, "'a.scale'(?!.*other)"),
+            ({"group": "c"}, None),
+            ({"group": "a", "drop_variables": "scale"}, None),
+            ({"group": "/a", "drop_variables": ["scale"]}, None),
+            ({"group": "a", "drop_variables": "a.scale"}, "'a.scale'(?!.*other)"),
+            ({"drop_variables": ["a.scale", "b.scale"]}, None),
+            ({"drop_variables": ["a.scale"]}, "'b.scale'(?!.*other)"),
+            ({"drop_variables": ["scale"]}, "'a.scale'.* 1 other"),
+        ],
+    )
+    def test_only_tensors_that_would_be_shown(self, options: Any, warned: str | None) -> None:
+        content = self.make(["a.w", "a.scale", "b.w", "b.scale", "c.w"], ["a.scale", "b.scale"])
+        kwargs: Any = {"engine": "tensorfmt", "format": "safetensors", **options}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            xr.open_dataset(content, **kwargs)
+        assert len(caught) == (warned is not None)
+        if warned is not None:
+            assert re.search(warned, str(caught[0].message))
+
+    def test_names_in_trees_are_those_of_groups(self) -> None:
+        content = self.make(["a.w", "a.scale", "b.scale"], ["a.scale", "b.scale"])
+        kwargs: Any = {"engine": "tensorfmt", "format": "safetensors"}
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            xr.open_datatree(content, drop_variables="scale", **kwargs)
+        with pytest.warns(TensorFormatWarning, match=r"'a\.scale'.* 1 other"):
+            xr.open_datatree(content, drop_variables="w", **kwargs)

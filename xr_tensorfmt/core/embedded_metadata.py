@@ -129,7 +129,8 @@ def _apply(container: Container, embedded: EmbeddedMetadata, options: OpenOption
     tensors: list[Tensor] = []
     coordinates: list[Tensor] = []
     # The only tensor of a format without names is embedded under the default name.
-    is_unnamed = len(container.tensors) == 1 and list(embedded.tensors) == [_DEFAULT_NAME]
+    is_single = len(container.tensors) == 1 and not options.prefixes
+    is_unnamed = is_single and list(embedded.tensors) == [_DEFAULT_NAME]
     for tensor in container.tensors:
         key = _DEFAULT_NAME if is_unnamed else tensor.name
         variable = _apply_to_tensor(tensor, embedded.tensors.get(key, EmbeddedVariable()), options)

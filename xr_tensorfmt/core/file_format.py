@@ -148,6 +148,8 @@ class OpenOptions:
     format_options: Mapping[str, Any] = field(default_factory=dict)
     loads_labels: bool = True
     """Whether the labels of an index are read at once. This is no keyword."""
+    prefixes: tuple[str, ...] = ()
+    """What the names of requested tensors begin with, if not all are requested."""
 
     def __post_init__(self) -> None:
         """Raise an error if the name is invalid."""

@@ -37,37 +37,38 @@ MAX_GROUP_LEVELS = 64
 
 def select_group(container: Container, group: str | None, separator: str) -> Container:
     """Return the tensors of a group, without its prefix in their names."""
-    prefix = get_prefix(group, separator)
-    if not prefix:
+    prefixes = list_prefixes(group, separator)
+    if not prefixes:
         return container
     names = [*container.omitted, *(tensor.name for tensor in container.tensors)]
-    if not any(name.startswith(prefix) for name in names):
-        prefix = f"{group}{separator}"  # the slash may be part of a name
+    used = (prefix for prefix in prefixes if any(name.startswith(prefix) for name in names))
+    prefix = next(used, prefixes[-1])
     scope = _Scope(_list_parent_prefixes(prefix, separator)[:-1])
     tensors = tuple(
         scope.rename(tensor, tensor.name[len(prefix) :])
         for tensor in container.tensors
         if tensor.name.startswith(prefix)
     )
-    prefixes = _list_prefixes(container, separator)
+    omitted = {x[len(prefix) :]: y for x, y in container.omitted.items() if x.startswith(prefix)}
+    owners = _list_owners(container, separator)
     if not tensors:
-        omitted = [error for name, error in container.omitted.items() if name.startswith(prefix)]
-        raise omitted[0] if omitted else _build_missing_group_error(group, prefixes, separator)
+        missing = _build_missing_group_error(group, prefixes[0], owners, separator)
+        raise next(iter(omitted.values()), missing)
     own_coordinates, inherited = [], []
     for coordinate in container.coordinates:
-        owner = _find_owner(coordinate, prefixes, separator)
+        owner = _find_owner(coordinate, owners, separator)
         if owner.startswith(prefix):
             own_coordinates.append(scope.rename_coordinate(coordinate))
         elif prefix.startswith(owner):
             inherited.append(scope.rename_coordinate(coordinate))
-    return _build_node(tensors, own_coordinates, inherited, container, prefix)
+    node = _build_node(tensors, own_coordinates, inherited, container, prefix)
+    return replace(node, omitted=omitted)
 
 
 def _build_missing_group_error(
-    group: str | None, prefixes: Iterable[str], separator: str
+    group: str | None, prefix: str, owners: Iterable[str], separator: str
 ) -> ValueError:
-    prefix = get_prefix(group, separator)
-    names = [name.removesuffix(separator) for name in sorted(prefixes, key=len) if name]
+    names = [name.removesuffix(separator) for name in sorted(owners, key=len) if name]
     listed = f"the groups are {', '.join(map(repr, names))}" if names else "it has no groups"
     return ValueError(
         f"group={shorten(repr(group))}{did_you_mean(prefix.removesuffix(separator), names)} is not "
@@ -75,20 +76,21 @@ def _build_missing_group_error(
     )
 
 
-def get_prefix(group: str | None, separator: str) -> str:
-    """Return the prefix of the names in a group, or an empty string for the root."""
+def list_prefixes(group: str | None, separator: str) -> tuple[str, ...]:
+    """Return what the names in a group begin with: a path may also be a name with slashes."""
     if group is None or not group.strip("/"):
-        return ""
-    if "/" in group:
-        parts = [unquote(part) for part in group.strip("/").split("/")]
-        return separator.join(parts) + separator
-    return group + separator
+        return ()
+    prefix = group + separator
+    if "/" not in group:
+        return (prefix,)
+    parts = [unquote(part) for part in group.strip("/").split("/")]
+    return (separator.join(parts) + separator, prefix)
 
 
 def get_group_path(group: str | None, separator: str) -> str | None:
     """Return the path of a group for a Zarr store, or None for the root."""
-    prefix = get_prefix(group, separator).removesuffix(separator)
-    return "/".join(map(quote, prefix.split(separator))) if prefix else None
+    prefixes = list_prefixes(group, separator)
+    return "/".join(map(quote, prefixes[0].split(separator)[:-1])) if prefixes else None
 
 
 @dataclass
@@ -137,7 +139,7 @@ def _list_parent_prefixes(name: str, separator: str) -> list[str]:
     return [*accumulate((f"{part}{separator}" for part in parts[:-1]), initial="")][::-1]
 
 
-def _list_prefixes(container: Container, separator: str) -> dict[str, None]:
+def _list_owners(container: Container, separator: str) -> dict[str, None]:
     """Return the prefixes of all groups. Parents precede children."""
     prefixes: dict[str, None] = {"": None}
     for tensor in container.tensors:
@@ -159,7 +161,7 @@ def split_groups(container: Container, separator: str) -> dict[str, Container]:
                 f"the name {shorten(repr(tensor.name))} has more than {MAX_GROUP_LEVELS} parts "
                 f"between {separator!r}; choose another separator=, or open the file as a Dataset"
             )
-    prefixes = _list_prefixes(container, separator)
+    prefixes = _list_owners(container, separator)
     members: dict[str, tuple[list[Tensor], list[Tensor]]] = {name: ([], []) for name in prefixes}
     for kind, found in enumerate((container.tensors, container.coordinates)):
         for tensor in found:

@@ -94,15 +94,17 @@ def get_default_dims(key: str, rank: int, keys: AbstractSet[str]) -> tuple[str, 
     return names
 
 
-def _name_dims(requested: Names, layouts: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the dimension names of each tensor, as requested or by default."""
-    keys, fault = layouts.keys(), ""
+def _name_dims(
+    requested: Names, layouts: Mapping[str, Any], keys: AbstractSet[str]
+) -> list[tuple[str, ...]]:
+    """Return the dimension names of some tensors of a file, as requested or by default."""
+    fault = ""
     similar_keys = {key for key in keys if "_dim_" in key}
     named = [get_default_dims(x, len(y.shape), similar_keys) for x, y in layouts.items()]
     if isinstance(requested, Sequence) and len(keys) != 1:
         fault = f"names the dimensions of one variable, but the file has {len(keys)}; use keys"
     elif requested is not None:
-        named = [name_dims(requested, key, dims) for key, dims in zip(keys, named, strict=True)]
+        named = [name_dims(requested, key, dims) for key, dims in zip(layouts, named, strict=True)]
         for clash in keys & {dim for dims in named for dim in dims}:
             fault = f"gives a dimension the name of the variable {clash!r}; choose another"
     if fault:
@@ -142,7 +144,12 @@ def build_container(
     _check_keys(path, (*layouts, *omitted))
     if not options.format_options.get("decode_floats", True):
         layouts = {x: replace(y, element=y.element.narrow) for x, y in layouts.items()}
-    named = zip(layouts.items(), _name_dims(options.dims, layouts), strict=True)
+    keys = layouts.keys()
+    # A group may inherit coordinates of other groups.
+    if options.prefixes and "coordinates" not in str(metadata.get(EMBEDDED_KEY)):
+        requested = {x: y for x, y in layouts.items() if x.startswith(options.prefixes)}
+        layouts = requested or layouts  # otherwise, the error lists the groups
+    named = zip(layouts.items(), _name_dims(options.dims, layouts, keys), strict=True)
     return Container(
         tuple([build_tensor(x, dims, y, file_info, sources.get(x)) for (x, y), dims in named]),
         attrs={name: value for name, value in metadata.items() if name != EMBEDDED_KEY},

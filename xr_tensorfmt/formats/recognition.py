@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -228,13 +228,8 @@ def _find_without_magic(reader: HeaderReader) -> tuple[str, str] | None:
     return "text", "read it with numpy.loadtxt if it is a table of numbers"
 
 
-def read_container(
-    reader: HeaderReader,
-    file_format: Format,
-    options: OpenOptions,
-    dropped: Collection[str] = (),
-) -> Container:
-    """Read a header, apply embedded metadata, and report tensors omitted but not `dropped`."""
+def read_container(reader: HeaderReader, file_format: Format, options: OpenOptions) -> Container:
+    """Read a header, and apply embedded metadata."""
     options = _complete_options(file_format, options)
     is_unfinished = reader.head.startswith(UNFINISHED_MARK)
     hint = "a writer is replacing its files, or has failed; write them again"
@@ -249,8 +244,7 @@ def read_container(
         container = apply_embedded_metadata(reader.source.name, container, options)
     container = file_format.finish(container, options)
     _check_named_variables(container, options)
-    findings = *container.findings, *ends, *_describe_omitted(container, dropped)
-    return replace(container, findings=findings)
+    return replace(container, findings=(*container.findings, *ends))
 
 
 def _check_ends(container: Container, options: OpenOptions) -> Iterator[Finding]:
@@ -264,9 +258,8 @@ def _check_ends(container: Container, options: OpenOptions) -> Iterator[Finding]
             yield error.to_finding()
 
 
-def _describe_omitted(container: Container, dropped: Collection[str]) -> Iterator[Finding]:
+def describe_omitted(omitted: Mapping[str, TensorFormatError]) -> Iterator[Finding]:
     """Describe the first omitted tensor, with the number of others."""
-    omitted = {name: error for name, error in container.omitted.items() if name not in dropped}
     for error in list(omitted.values())[:1]:
         others = list(omitted)[1:]
         also, count = "", len(others)
