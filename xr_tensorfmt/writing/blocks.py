@@ -20,19 +20,9 @@ from xarray import Variable
 
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES
-from xr_tensorfmt.core.layout import (
-    BATCH_BYTES,
-    WHOLE,
-    EncodedBatch,
-    Layout,
-    file_order,
-)
+from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, Layout, file_order
 from xr_tensorfmt.core.selection import Indices, Selection
-from xr_tensorfmt.datasets.lazy_array import (
-    drop_chunks,
-    get_lazy_data,
-    unwrap,
-)
+from xr_tensorfmt.datasets.lazy_array import drop_chunks, get_lazy_data, unwrap
 from xr_tensorfmt.writing.file_plan import Conversion, PlannedVariable
 
 Chunks = tuple[tuple[int, ...], ...]
@@ -59,23 +49,14 @@ class BlockGrid:
 
     variable: Any
     """The variable, or None in a task that receives the values of a block."""
-    is_chunked: bool
-    """Whether the variable is a dask array."""
     layout: Layout
     axes: Sequence[int]
     """The axis of the variable for every axis of the layout."""
     conversion: Conversion
     slices: Sequence[tuple[slice, ...]]
     """The slices of each block."""
-    nbytes: int
-    """Size of the values in memory."""
     indices: tuple[Indices, ...] | None
     """The elements of every axis of the layout, or None for all."""
-
-    @property
-    def count(self) -> int:
-        """Number of blocks."""
-        return len(self.slices)
 
     def read(self, block: int) -> Array:
         """Return the values of a block. The variable does not keep lazy ones."""
@@ -141,8 +122,7 @@ def _divide(item: PlannedVariable) -> BlockGrid:
     slices = [tuple(slice(0, length) for length in variable.shape)]
     if any(len(lengths) > 1 for lengths in chunks):  # dask takes longer than a small write
         slices = slices_from_chunks(chunks)  # type: ignore[no-untyped-call]
-    has_chunks, conversion = is_chunked(variable), item.conversion
-    return BlockGrid(variable, has_chunks, layout, axes, conversion, slices, nbytes, item.indices)
+    return BlockGrid(variable, layout, axes, item.conversion, slices, item.indices)
 
 
 def _choose_chunks(
@@ -174,7 +154,9 @@ def write_blocks(files: Sequence[tuple[File, Sequence[BlockGrid]]]) -> None:
     for file, grids in files:
         for batch in _split_batches(grids):
             write_in_memory(batch, file)
-    chunked = [(file, [grid for grid in grids if grid.is_chunked]) for file, grids in files]
+    chunked = [
+        (file, [grid for grid in grids if is_chunked(grid.variable)]) for file, grids in files
+    ]
     if any(grids for _, grids in chunked):
         plan_tasks(chunked).compute()  # type: ignore[no-untyped-call]
 
@@ -192,7 +174,7 @@ def plan_tasks(
         graph[key] = file
         tasks += [(write_in_memory, batch, key) for batch in _split_batches(grids)]
         for grid in grids:
-            if grid.is_chunked:
+            if is_chunked(grid.variable):
                 # Send a large layout to each worker once, as a separate node.
                 grid_key = f"blocks-{key}-{len(arrays)}"
                 graph[grid_key] = replace(grid, variable=None)
@@ -203,7 +185,8 @@ def plan_tasks(
                 tasks += [(write_block, grid_key, *item, key) for item in enumerate(values)]
     writes = {(f"write-{token}", number): task for number, task in enumerate(tasks)}
     last = f"finish-{token}"
-    graph |= writes | {last: (_finish, finish, file_keys, list(writes))} | _optimize(arrays)
+    final = (finish, file_keys, list(writes)) if finish else (len, list(writes))
+    graph |= writes | {last: final} | _optimize(arrays)
     return Delayed(last, HighLevelGraph({last: graph}, {last: set()}))  # type: ignore[no-untyped-call]
 
 
@@ -236,18 +219,14 @@ def write_in_memory(batch: Sequence[tuple[BlockGrid, int]], file: File) -> int:
     return inode
 
 
-def _finish(finish: Finish | None, files: Sequence[File], inodes: Sequence[int]) -> None:
-    if finish is not None:
-        finish(files, inodes)
-
-
 def _split_batches(grids: Iterable[BlockGrid]) -> Iterator[list[tuple[BlockGrid, int]]]:
     """Group small blocks of values in memory into batches of about one chunk."""
     batch: list[tuple[BlockGrid, int]] = []
     size = 0
     for grid in grids:
-        nbytes = grid.nbytes // grid.count
-        for block in range(0 if grid.is_chunked else grid.count):
+        count = 0 if is_chunked(grid.variable) else len(grid.slices)
+        nbytes = grid.variable.nbytes // len(grid.slices)
+        for block in range(count):
             if batch and size + nbytes > DEFAULT_CHUNK_BYTES:
                 yield batch
                 batch, size = [], 0
