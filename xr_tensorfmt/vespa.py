@@ -23,10 +23,10 @@ from xr_tensorfmt.formats.vespa.json_forms import (
 )
 from xr_tensorfmt.formats.vespa.spec import pack_string
 from xr_tensorfmt.formats.vespa.write import Operation, arrange_tensor, format_feed
+from xr_tensorfmt.saving import Mode, build_target, is_overwriting, locate_target
 from xr_tensorfmt.sources import find_source, is_url
 from xr_tensorfmt.sources.local import FileObject
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
-from xr_tensorfmt.writing.save import Mode, build_target, is_overwriting, locate_target
 
 __all__ = ["from_hex", "from_json", "from_jsonl", "to_json", "to_jsonl"]
 

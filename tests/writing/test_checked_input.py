@@ -366,7 +366,7 @@ def test_writers_are_imported_on_first_use(tmp_path: Path) -> None:
         "assert not any(name.startswith('xr_tensorfmt.writing') for name in sys.modules); "
         "assert 'dask' not in sys.modules; "
         "xr_tensorfmt.to_file(xr_tensorfmt.tutorial.open_dataset('cities'), 'a.tbf'); "
-        "print('xr_tensorfmt.writing.save' in sys.modules)"
+        "print('xr_tensorfmt.writing.blocks' in sys.modules)"
     )
     run = run_python("-c", code, cwd=tmp_path)
     assert run.stdout.strip() == "True"

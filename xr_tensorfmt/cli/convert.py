@@ -16,11 +16,11 @@ from xr_tensorfmt.cli import common
 from xr_tensorfmt.datasets.groups import flatten_tree, get_group_path
 from xr_tensorfmt.errors import build_keyword_error, did_you_mean, shorten
 from xr_tensorfmt.formats import registry
+from xr_tensorfmt.saving import Mode
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location, exists, locate
 from xr_tensorfmt.writing.atomic_file import build_atomic_file
 from xr_tensorfmt.writing.checked_input import DroppablePart, resolve_encoding
-from xr_tensorfmt.writing.save import Mode
 
 STORED_VALUES: dict[str, Any] = dict.fromkeys(
     ("mask_and_scale", "decode_times", "decode_timedelta"), False
