@@ -209,14 +209,10 @@ def save(plan: FilePlan, location: Location, *, overwrite: bool, compute: bool) 
     parts = [(part, location.sibling(part.name)) for part in plan.siblings] + [(plan, location)]
     targets = [
         # What is kept now may be missing later.
-        build_target(
-            target,
-            part.size,
-            overwrite=overwrite or not _is_written(part, target),
-            is_planned=not compute,
-        )
+        build_target(target, part.size, overwrite=overwrite or not _is_written(part, target))
         for part, target in parts
     ]
+    targets = [replace(file, is_planned=not compute) for file in targets]
     variables = [part.variables if compute else keep_values(part.variables) for part, _ in parts]
     pairs = list(zip(targets, map(divide_variables, variables), strict=True))
     # Values would travel to the worker that runs the last task.
@@ -278,19 +274,16 @@ def _publish(files: Sequence[AtomicFile]) -> None:
         publish_set(Replacement(index), [Replacement(file) for file in others])
 
 
-def build_target(
-    location: Location, size: int, *, overwrite: bool, is_planned: bool = False
-) -> AtomicFile:
+def build_target(location: Location, size: int, *, overwrite: bool) -> AtomicFile:
     """Return the target of a location. Raise an error if it must not be written."""
     if location.is_local:
-        return build_atomic_file(location.path, size, overwrite=overwrite, is_planned=is_planned)
+        return build_atomic_file(location.path, size, overwrite=overwrite)
     directory = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
     file = UploadedFile(
         target=location.name,
         path=get_temporary_path(os.path.join(os.path.abspath(directory), location.file_name)),
         size=size,
         overwrite=overwrite,
-        is_planned=is_planned,
         location=location.renew_after_fork(),
     )
     file.check()

@@ -442,7 +442,7 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
         (["-v", "w", "--dims", "x"], "cannot name the 2 dimensions "),
         (["-v", "w", "--dims", "a,"], "must be a sequence of non-empty str"),
         (["-v", "z"], "there is no variable 'z'; it has 'w', 'n', 'flag'"),
-        (["--dtype", "complex64"], "matches no complex variable"),
+        (["--dtype", "complex64"], "matches no variable of its kind"),
         (["--dtype", "csv"], "'w' is csv, but MAG supports only float32"),
         (["--dtype", "z=float16"], "encoding= names 'z'"),
         (["--dtype", "w=csv"], "'w' is csv, but MAG supports only float32"),

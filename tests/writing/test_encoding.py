@@ -85,7 +85,7 @@ def test_names_may_have_characters_of_patterns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("encoding", "words"),
     [
-        ({"dtype": "complex64"}, "matches no complex variable; the variables are 'embed' "),
+        ({"dtype": "complex64"}, "matches no variable of its kind; the variables are 'embed' "),
         ({"layers.2": {"dtype": "f2"}}, r"names 'layers\.2' .*, which is not one of the variables"),
         ({"embed": {"scale": 2}}, "has 'scale', expected some of '_FillValue'"),
     ],

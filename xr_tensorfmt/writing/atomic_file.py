@@ -29,8 +29,6 @@ _UNKNOWN = "it is unknown whether the new file is in place"
 _OUTCOMES = {(True,): _REPLACED, (False,): UNCHANGED, (): _UNKNOWN}
 
 _MAX_NAME_BYTES = 255
-# Windows reports EINVAL if a file system has no hard links, such as exFAT.
-_NO_HARD_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 def build_exists_error(path: str) -> FileExistsError:
@@ -190,9 +188,7 @@ class AtomicFile:
             return
         try:
             os.link(self.path, self.target)
-        except OSError as error:
-            if error.errno not in (errno.EEXIST, *_NO_HARD_LINKS):
-                raise
+        except OSError:
             # NFS may repeat a request whose reply is lost, and report that the link exists.
             existing = identify(self.target)
             if existing is None:  # without links, another program could create it meanwhile
@@ -249,9 +245,7 @@ class AtomicFile:
         )
 
 
-def build_atomic_file(
-    path: str, size: int, *, overwrite: bool, is_planned: bool = False
-) -> AtomicFile:
+def build_atomic_file(path: str, size: int, *, overwrite: bool) -> AtomicFile:
     """Return the atomic file of a path, which replaces a link. Raise OSError if it must not."""
     target = os.path.abspath(path)
     directory = os.path.dirname(target)
@@ -260,19 +254,12 @@ def build_atomic_file(
     if not overwrite and os.path.lexists(target):
         raise build_exists_error(target)
     with suppress(FileNotFoundError):
-        mode = os.stat(target).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(f"{path} is a directory, expected a file; choose another name")
-        if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "it is not a regular file, so it cannot be replaced", path)
+        if not stat.S_ISREG(os.stat(target).st_mode):
+            reason = "it is not a regular file, so it cannot be replaced"
+            raise OSError(errno.EINVAL, f"{reason}; choose another name", path)
         check_writable(target)
-    return AtomicFile(
-        target=target,
-        path=get_temporary_path(target),
-        size=size,
-        overwrite=overwrite,
-        is_planned=is_planned,
-    )
+    unfinished = get_temporary_path(target)
+    return AtomicFile(target=target, path=unfinished, size=size, overwrite=overwrite)
 
 
 MAX_LOCK_WAIT = 20.0

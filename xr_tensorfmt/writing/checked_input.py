@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
-from dask.base import is_dask_collection
 from xarray import DataArray, Dataset, IndexVariable, Variable, apply_ufunc
 from xarray.indexes import PandasMultiIndex
 
@@ -16,7 +16,6 @@ from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
 from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.building import get_file_dims
-from xr_tensorfmt.datasets.lazy_array import get_lazy_data
 from xr_tensorfmt.errors import did_you_mean, shorten, warn
 from xr_tensorfmt.writing.file_plan import Conversion, format_dtype, is_numeric
 
@@ -25,8 +24,6 @@ KEYS = cf.VALUE_KEYS | cf.RELATED | {"coordinates"}
 
 _READER_KEYS = frozenset({"original_shape", "preferred_chunks", "source", "tensorfmt"})
 """Keys that only readers set. Their other keys are not for this package, and are ignored."""
-
-_CATEGORIES = {"f": "floating-point", "i": "integer", "u": "integer", "b": "bool", "c": "complex"}
 
 
 def resolve_encoding(
@@ -72,26 +69,25 @@ def _select_keys(name: Any, requested: Mapping[str, Any], variable: Variable) ->
 
 def _find_same_kind(data: Mapping[Any, Variable], dtype: Any) -> list[Any]:
     """Return the variables of the kind of a dtype, or the only one. Raise if there is none."""
-    category = _get_dtype_category(dtype)
-    same = [n for n in data if category in (None, _get_dtype_category(data[n].dtype))]
+    kind = _get_kind(dtype)
+    same = [name for name in data if kind in ("", _get_kind(data[name].dtype))]
     if not same and len(data) != 1:
         actual = ", ".join(f"{name!r} ({variable.dtype})" for name, variable in data.items())
         raise ValueError(
-            f"encoding={ {'dtype': dtype} } matches no {category} variable; the variables are "
+            f"encoding={ {'dtype': dtype} } matches no variable of its kind; the variables are "
             f"{shorten(actual) or 'none'}"
         )
     return same or list(data)
 
 
-def _get_dtype_category(dtype: Any) -> str | None:
-    """Return the category of a dtype, or None if it is unknown."""
+def _get_kind(dtype: Any) -> str:
+    """Return the kind of a dtype, the same for all integers, or "" if it is unknown."""
     name = format_dtype(dtype)
     if name.startswith(("float", "bfloat")):
-        return _CATEGORIES["f"]
-    try:
-        return _CATEGORIES.get(np.dtype(name).kind, name)
-    except TypeError:
-        return None
+        return "f"
+    with suppress(TypeError):
+        return np.dtype(name).kind.replace("u", "i")
+    return ""
 
 
 def get_file_info(variable: Variable, format: str) -> Mapping[str, Any]:
@@ -106,22 +102,13 @@ def _check_names(path: str, names: Iterable[Hashable]) -> None:
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"{path}: the name {name!r} is not a str; rename it to {str(name)!r}")
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise ValueError(
-                f"{path}: the name {name!a} cannot be encoded as UTF-8; rename it"
-            ) from None
+        if name.encode(errors="replace").decode() != name:
+            raise ValueError(f"{path}: the name {name!a} cannot be encoded as UTF-8; rename it")
 
 
 def _check_variable(path: str, name: str, variable: Variable, *, is_coordinate: bool) -> None:
     """Raise an error if no format supports a variable."""
-    dims, shape, data = variable.dims, variable.shape, get_lazy_data(variable)
-    if getattr(data, "chunks", None) is not None and not is_dask_collection(data):
-        raise TypeError(
-            f"{path}: {name!r} is a {type(data).__name__} in chunks, expected numpy or dask "
-            "arrays; call .compute() first"
-        )
+    dims, shape = variable.dims, variable.shape
     if len(set(dims)) != len(dims):
         fault = f"has two dimensions of the same name in {dims}; rename one"
     elif len(dims) > MAX_DIMENSIONS:
