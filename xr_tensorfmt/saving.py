@@ -16,7 +16,6 @@ import dask.config
 from dask.delayed import Delayed
 from fsspec import AbstractFileSystem
 from fsspec.core import OpenFile
-from fsspec.implementations.local import LocalFileSystem
 from xarray import DataArray, Dataset, DataTree
 
 from xr_tensorfmt.core.file_format import Format, OpenOptions
@@ -43,8 +42,6 @@ from xr_tensorfmt.writing.region import Region, write_region
 from xr_tensorfmt.writing.upload import ObjectReplacement, UploadedFile
 
 Mode = Literal["w", "w-", "x"]
-
-_LOCAL = LocalFileSystem()
 
 MAX_REPLACED_BYTES = 65 << 20
 """Limit on the bytes of a replaced file that are searched for names of sibling files."""
@@ -196,7 +193,7 @@ def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any)
     if storage_options:
         raise ValueError(f"storage_options= is for URLs, but {name} is a local path; omit it")
     check_local(name)
-    return Location(name, _LOCAL, os.path.abspath(os.path.expanduser(name)))
+    return locate(path, None, None)
 
 
 Part = tuple[FilePlan, Location]
@@ -207,11 +204,7 @@ def save(plan: FilePlan, location: Location, *, overwrite: bool, compute: bool) 
     """Write all files, then publish them one after the other."""
     _find_orphans(plan, location)  # raises if the file must not be replaced
     parts = [(part, location.sibling(part.name)) for part in plan.siblings] + [(plan, location)]
-    targets = [
-        # What is kept now may be missing later.
-        build_target(target, part.size, overwrite=overwrite or not _is_written(part, target))
-        for part, target in parts
-    ]
+    targets = [build_target(target, part.size, overwrite=overwrite) for part, target in parts]
     targets = [replace(file, is_planned=not compute) for file in targets]
     variables = [part.variables if compute else keep_values(part.variables) for part, _ in parts]
     pairs = list(zip(targets, map(divide_variables, variables), strict=True))
@@ -247,7 +240,7 @@ def _finish(parts: Sequence[Part], files: Sequence[AtomicFile], inodes: Sequence
             file.complete(part.pieces)
         with lock_set(index.path) if is_set else nullcontext():
             orphans = _find_orphans(plan, index)
-            _publish([file for part, file in zip(parts, files, strict=True) if _is_written(*part)])
+            _publish(files)
             _remove([index.sibling(name) for name in orphans])
 
 
@@ -299,11 +292,6 @@ def _read_existing(location: Location, stop: int = MAX_REPLACED_BYTES) -> bytes:
         return bytes(location.call(read))
     except FileNotFoundError:
         return b""
-
-
-def _is_written(plan: FilePlan, location: Location) -> bool:
-    """Return whether a file is new, or replaces the file in place."""
-    return plan.is_kept is None or not plan.is_kept(_read_existing(location))
 
 
 def _find_orphans(plan: FilePlan, location: Location) -> Collection[str]:

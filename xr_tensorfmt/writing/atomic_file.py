@@ -26,7 +26,6 @@ Result = TypeVar("Result")
 UNCHANGED = "the target is unchanged"
 _REPLACED = "but the new file is in place"
 _UNKNOWN = "it is unknown whether the new file is in place"
-_OUTCOMES = {(True,): _REPLACED, (False,): UNCHANGED, (): _UNKNOWN}
 
 _MAX_NAME_BYTES = 255
 
@@ -146,14 +145,21 @@ class AtomicFile:
     def _open(self, *, creates: bool) -> Iterator[int]:
         mode = 0o600 if self.is_uploaded or os.path.exists(self.target) else 0o666
         flags = os.O_RDWR | (os.O_CREAT if creates else 0)
-        with self.explain_errors(), open_descriptor(self.path, flags, mode) as descriptor:
-            if creates and os.fstat(descriptor).st_size != self.size:
-                usage = shutil.disk_usage(os.path.dirname(self.path))
-                if usage.total and usage.free < self.size:
-                    reason = f"({usage.free} of {self.size} bytes are free)"
-                    raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} {reason}")
-                os.ftruncate(descriptor, self.size)
-            yield descriptor
+        try:
+            with open_descriptor(self.path, flags, mode) as descriptor:
+                if creates and os.fstat(descriptor).st_size != self.size:
+                    self._allocate(descriptor)
+                yield descriptor
+        except OSError as error:
+            self.fail(error, UNCHANGED)
+            raise
+
+    def _allocate(self, descriptor: int) -> None:
+        usage = shutil.disk_usage(os.path.dirname(self.path))
+        if usage.total and usage.free < self.size:
+            reason = f"({usage.free} of {self.size} bytes are free)"
+            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} {reason}")
+        os.ftruncate(descriptor, self.size)
 
     def write(self, batches: Iterator[EncodedBatch]) -> int:
         """Write bytes at their offsets, in any process. Return the inode of the file."""
@@ -200,15 +206,7 @@ class AtomicFile:
 
     def publish(self) -> None:
         """Let the complete file appear, and flush its name to the disk (best effort)."""
-        new = None
-        try:
-            new = identify(self.path)
-            self.move()
-        except BaseException as error:
-            is_new = attempt(lambda: new is not None and identify(self.target) == new)
-            self.fail(error, _OUTCOMES[is_new])
-            raise
-        self.flush_names()
+        publish_set(Replacement(self))
 
     def flush_names(self) -> None:
         """Flush the names in the directory to the disk, unless the file is uploaded."""
@@ -220,15 +218,6 @@ class AtomicFile:
     def discard(self) -> bool:
         """Remove the unfinished file; return False if it does not exist or was renamed."""
         return remove(self.path)
-
-    @contextmanager
-    def explain_errors(self) -> Iterator[None]:
-        """Raise an OSError of the same type with the target."""
-        try:
-            yield
-        except OSError as error:
-            self.fail(error, UNCHANGED)
-            raise
 
     def fail(self, error: BaseException, outcome: str) -> None:
         """Raise an OSError with what is in place, or add this as a note to another error."""
@@ -354,10 +343,10 @@ class Replacement:
         remove(self.kept)
 
 
-def publish_set(index: Replacement, siblings: Sequence[Replacement]) -> None:
-    """Replace the files of a set. If one fails, restore the others, and say what is in place."""
+def publish_set(index: Replacement, siblings: Sequence[Replacement] = ()) -> None:
+    """Replace a file or a set of files. If one fails, restore all, and say what is in place."""
     try:
-        for part in (index, *siblings):
+        for part in (index, *siblings) if siblings else ():
             part.prepare()
         for part in (*siblings, index):
             part.install()
@@ -371,10 +360,12 @@ def publish_set(index: Replacement, siblings: Sequence[Replacement]) -> None:
 def _settle(index: Replacement, siblings: Sequence[Replacement]) -> str:
     """Restore the previous files, the index last, or leave all new ones. Return the outcome."""
     parts = (index, *siblings)
-    is_new = attempt(lambda: all(part.is_installed() for part in parts)) == (True,)
-    if is_new and index.file.overwrite:
+    is_new = attempt(lambda: all(part.is_installed() for part in parts))
+    if is_new == (True,) and (index.file.overwrite or not siblings):
         attempt(lambda: _forget(*parts))
         return _REPLACED
+    if not siblings:
+        return UNCHANGED if is_new else _UNKNOWN
     steps = [(index, index.withdraw), *((part, part.restore) for part in siblings)]
     failed = [part for part, step in steps if not attempt(step)]
     if not failed and attempt(index.restore):

@@ -56,9 +56,6 @@ class FilePlan:
         Names of siblings with another form of the data. Writing is refused if one exists.
     name : str
         File name of a sibling.
-    is_kept : callable, optional
-        Returns whether an existing sibling with this content is kept. Raises ValueError if it must
-        not be replaced.
     """
 
     size: int
@@ -68,7 +65,6 @@ class FilePlan:
     find_orphans: Callable[[bytes], Collection[str]] | None = None
     conflicts: tuple[str, ...] = ()
     name: str = ""
-    is_kept: Callable[[bytes], bool] | None = None
 
 
 # Elements to check at a time, to keep temporary arrays in the cache.
@@ -158,13 +154,9 @@ def _is_in_range(values: Array, dtype: np.dtype[Any]) -> Any:
     """Return a mask of floats in the range of an integer dtype. Other casts are undefined."""
     if values.dtype.kind != "f" or dtype.kind not in "iu":
         return True
-    limit = 2.0 ** (np.iinfo(dtype).bits - (dtype.kind == "i"))
+    least, stop = float(np.iinfo(dtype).min), float(np.iinfo(dtype).max) + 1
     with np.errstate(all="ignore"):  # the limits may be infinite in half precision
-        return (
-            np.isfinite(values)
-            & (values < limit)
-            & (values >= (-limit if dtype.kind == "i" else 0))
-        )
+        return np.isfinite(values) & (values >= least) & (values < stop)
 
 
 def format_dtype(dtype: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -67,13 +67,12 @@ def _measure_heads(source: Source, container: Container) -> dict[str, int]:
     heads = {source.name: source.size}
     for tensor in (*container.tensors, *container.coordinates):
         owner = tensor.source or source
-        start = owner.size
+        heads.setdefault(owner.name, owner.size)
         with suppress(TypeError):  # tensors that can only be read, such as labels
             layout, _ = file_order(tensor.layout)
             everything = Selection.everything(layout.shape)
-            extents = layout.locate(everything) if everything.size else ()
-            start = extents.bounds[0] if extents else start  # a triangle may store no element
-        heads[owner.name] = min(start, heads.get(owner.name, start))
+            if everything.size and (extents := layout.locate(everything)):
+                heads[owner.name] = min(heads[owner.name], extents.bounds[0])
     return heads
 
 
@@ -149,17 +148,19 @@ def _plan_region(
                 f"the dimensions {', '.join(map(repr, lengths))} of the written variables"
             )
         if isinstance(requested, str) and requested == "auto":
-            found: Indices = _find_labels(checked.path, data.get(dim), source, tensors, dim)
+            stored = _read_region(tensors[dim], source, {}) if dim in tensors else None
+            found: Indices = _find_labels(checked.path, dim, data.get(dim), stored)
         else:
             found = _normalize_positions(dim, requested, lengths[dim])
         order, positions[dim] = _sort_positions(dim, found, lengths[dim])
         if order is not None:
             data = {name: variable.isel({dim: order}, "ignore") for name, variable in data.items()}
+    paths = {(tensor.source or source).name for tensor in tensors.values()}
     planned: dict[str, list[PlannedVariable]] = {}
     for name in checked.variables:
         tensor, path = tensors[name], (tensors[name].source or source).name
         _check_attrs(checked.path, name, data[name], tensor.attrs)
-        variable = _copy_mapped(name, data[name], path)
+        variable = _load_own(data[name], paths)
         plan = _plan_variable(checked, name, variable, tensor, positions)
         planned.setdefault(path, []).append(plan)
     for name in checked.coordinates:
@@ -244,24 +245,17 @@ def _sort_positions(dim: str, found: Indices, length: int) -> tuple[Integers | N
     return None if is_sorted else order, array_to_indices(found[order])
 
 
-def _find_labels(
-    path: str,
-    labels: Variable | None,
-    source: Source,
-    tensors: Mapping[str, Tensor],
-    dim: str,
-) -> Integers:
+def _find_labels(path: str, dim: str, labels: Variable | None, stored: Variable | None) -> Integers:
     """Return the positions of the labels of the data. Raise ValueError if one is missing."""
-    if labels is None or dim not in tensors:
+    if labels is None or stored is None:
         owner = "the written data" if labels is None else path
         raise ValueError(
             f"region= finds positions by labels, but {owner} has no coordinate {dim!r}; pass "
             f"positions such as region={{{dim!r}: slice(0, 10)}}"
         )
-    stored = _read_region(tensors[dim], source, {}).to_index()
-    found = np.full(labels.size, -1)
-    if stored.is_unique:
-        found = np.asarray(stored.get_indexer(labels.to_index()))
+    index, found = stored.to_index(), np.full(labels.size, -1)
+    if index.is_unique:
+        found = np.asarray(index.get_indexer(labels.to_index()))
     if (found < 0).any():
         raise ValueError(
             f"region=: the labels {_list_values(labels[found < 0])} of {dim!r} do not occur once "
@@ -282,22 +276,21 @@ def _read_region(tensor: Tensor, source: Source, positions: Positions) -> Variab
     return Variable(tensor.dims, read_selection(tensor.layout, tensor.source or source, selection))
 
 
-def _copy_mapped(name: str, variable: Variable, path: str) -> Variable:
-    """Copy values in a map of an unknown file. Raise ValueError if values are of the file."""
+def _load_own(variable: Variable, paths: Collection[str]) -> Variable:
+    """Copy values that are read from files that change, or are in a map of an unknown file."""
     data = get_lazy_data(variable)
-    files = [
-        find_mapped_file(unwrap(values)) if lazy is None else lazy.array.source.name
-        for values in (find_values(data) if is_chunked(variable) else [data])
-        for lazy in [find_lazy_tensor(values)]
-    ]
-    for file in filter(None, files):
-        with suppress(OSError):  # a URL, or a name of something without a path
-            if os.path.samefile(file, path):
-                raise ValueError(
-                    f"{name!r} reads from {path}, which region= changes in place; call "
-                    "load().copy(deep=True) first, or write another file"
-                )
-    return variable.copy(data=variable.values.copy()) if "" in files else variable
+    for values in find_values(data) if is_chunked(variable) else [data]:
+        lazy = find_lazy_tensor(values)
+        file = find_mapped_file(unwrap(values)) if lazy is None else lazy.array.source.name
+        if file == "" or (file and any(_is_same(file, path) for path in paths)):
+            return variable.copy(data=variable.values.copy())
+    return variable
+
+
+def _is_same(file: str, path: str) -> bool:
+    with suppress(OSError):  # a URL, or a name of something without a path
+        return os.path.samefile(file, path)
+    return False
 
 
 def _check_attrs(path: str, name: str, variable: Variable, stored_attrs: Mapping[str, Any]) -> None:
@@ -361,9 +354,8 @@ def _plan_variable(
 
 def _check_whole_units(name: str, dim: str, part: Indices, whole: int, step: int) -> None:
     """Raise ValueError if a part of a dimension divides the elements of a byte or block."""
-    if step == 1:
-        return
-    if not isinstance(part, range) or part.start % step or part.stop % whole % step:
+    is_whole = isinstance(part, range) and not (part.start % step or part.stop % whole % step)
+    if step > 1 and not is_whole:
         raise ValueError(
             f"{name!r} is stored with several elements of {dim!r} in a byte; pass a slice that "
             f"starts and stops at a multiple of {step}, or write the whole dimension at once"
