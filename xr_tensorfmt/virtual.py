@@ -176,8 +176,7 @@ def _build_attrs(source: Source, container: Container, names: Collection[str]) -
     if "coordinates" in attrs or " " in "".join(coordinates):
         raise ValueError(
             f"{source.name}: coordinates {coordinates} cannot be listed in the attribute "
-            "'coordinates', which the file has, too, or which a name with a space divides; drop "
-            "them with skip_variables="
+            "'coordinates'; drop them with skip_variables="
         )
     return {**attrs, "coordinates": " ".join(coordinates)}
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from errno import ENOENT
 from functools import partial
 from glob import glob, has_magic
-from io import BufferedReader, BytesIO, RawIOBase
+from io import BufferedReader, BytesIO
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import unquote
 
@@ -143,35 +143,23 @@ def _wrap(file: Any) -> Source:
     return FileObject(BytesIO(content), name=f"<{content.nbytes} bytes in memory>")
 
 
-class _RawStream(RawIOBase):
-    """The bytes of a Source from its beginning to its end."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    seekable = readable
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._source.size}
-        self._position = max(0, origin[whence] + offset)
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        start, stop = self._position, min(self._position + len(buffer), self._source.size)
-        if start >= stop:
-            return 0
-        buffer[: stop - start] = self._source.read_bytes(start, stop)
-        self._position = stop
-        return stop - start
-
-
 def open_stream(source: Source) -> BufferedReader:
     """Return a file object that reads a Source, with its checks, retries and time limits."""
-    return BufferedReader(_RawStream(source), _BUFFER_BYTES)
+    from fsspec.spec import AbstractBufferedFile  # noqa: PLC0415  # slow to import
+
+    class Stream(AbstractBufferedFile):  # type: ignore[misc]
+        closed = False  # a property would be called for each line
+
+        def _fetch_range(self, start: int, end: int) -> bytes:
+            return source.read_bytes(start, min(end, source.size))
+
+        def seek(self, loc: int, whence: int = os.SEEK_SET) -> int:
+            if whence == os.SEEK_END:
+                loc = max(loc, -source.size)  # codecs try shorter files
+            return int(super().seek(loc, whence))
+
+    raw = Stream(source, source.name, cache_type="none", size=source.size)
+    return BufferedReader(raw, _BUFFER_BYTES)
 
 
 def list_names(directory: Any, storage_options: Options = None, fs: Any = None) -> list[str]:
@@ -185,8 +173,8 @@ def list_names(directory: Any, storage_options: Options = None, fs: Any = None) 
         path = location.path.rstrip("/") or "/"
         location.fs.invalidate_cache(path)
         infos = call("ls", path, detail=True)
-        files = [info["name"] for info in infos if info["type"] != "directory"]
-        names = [os.path.basename(name.rstrip("/")) for name in files]
+        paths = [info["name"].rstrip("/") for info in infos if info["type"] != "directory"]
+        names = list(map(os.path.basename, paths))
     return sorted({name for name in names if not name.startswith(".")})
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from errno import EMFILE
 from functools import partial
 from io import BytesIO, FileIO
+from operator import attrgetter
 from typing import Any, BinaryIO, Self
 from uuid import uuid4
 from weakref import WeakSet
@@ -132,10 +133,7 @@ class LocalFile(Source):
         size, mtime_ns, inode = status.st_size, status.st_mtime_ns, status.st_ino
         return cls(absolute, size, mtime_ns, inode, _HOST, io, verify_unchanged), head
 
-    @property
-    def name(self) -> str:
-        """The absolute path."""
-        return self.path
+    name = property(attrgetter("path"))
 
     def sibling(self, path: str) -> tuple[Self, bytes]:
         """Open another file in the same directory or below it, with the same `io`."""
@@ -216,6 +214,8 @@ def _describe(size: int, mtime_ns: int, inode: int) -> str:
 class FileObject(Source):
     """A seekable binary file object. Its position is the same after each read."""
 
+    name = property(attrgetter("_name"))
+
     def __init__(self, file: BinaryIO, token: str = "", name: str = "") -> None:
         self._token = token or uuid4().hex
         name = name or getattr(file, "name", "")
@@ -232,11 +232,6 @@ class FileObject(Source):
     def __dask_tokenize__(self) -> str:
         """Return a random token, because dask would hash the content for every variable."""
         return self._token
-
-    @property
-    def name(self) -> str:
-        """Name of the file object, or its type."""
-        return self._name
 
     @contextmanager
     def _use(self) -> Iterator[BinaryIO]:

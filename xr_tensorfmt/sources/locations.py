@@ -7,6 +7,7 @@ import pickle
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -179,7 +180,14 @@ def locate(
             "storage_options= applies only to URLs, but the file already has a file system; omit it"
         )
     if fs is not None:
-        location = _locate_in_file_system(fs, get_path(file))
+        if not isinstance(path := get_path(file), str):
+            raise TypeError(f"fs= needs the path of a file in it, not a {type(path).__name__}")
+        if not isinstance(fs, AbstractFileSystem):
+            raise TypeError(
+                "fs= must be a file system of fsspec, for example obstore.fsspec.FsspecStore, not "
+                f"a {type(fs).__name__}"
+            )
+        location = Location("", fs, fs._strip_protocol(path))  # noqa: SLF001  # no public form
     elif isinstance(file, OpenFile):
         location = Location(file.full_name, file.fs, file.path)
     elif not is_url(file):
@@ -208,21 +216,6 @@ def _locate_url(url: str, options: dict[str, Any], s3_config: Mapping[str, Any])
         options["config_kwargs"] = {**config, **options.get("config_kwargs", {})}
     # fsspec would divide names at "::", too.
     chain = "::".join(part.replace("::", _COLONS) for part in split_chain(url))
-    try:
-        fs, path = url_to_fs(chain, **options)
-        return Location(url, fs, path.replace(_COLONS, "::"))
-    except Exception as error:  # noqa: BLE001  # libraries do not share a base class
-        failure = translate_error(error, redact(url), url, options)
-    raise failure
-
-
-def _locate_in_file_system(fs: Any, path: Any) -> Location:
-    """Return the location of a path in its form for a file system."""
-    if not isinstance(path, str):
-        raise TypeError(f"fs= needs the path of a file in it, not a {type(path).__name__}")
-    if not isinstance(fs, AbstractFileSystem):
-        raise TypeError(
-            "fs= must be a file system of fsspec, for example obstore.fsspec.FsspecStore, not a "
-            f"{type(fs).__name__}"
-        )
-    return Location("", fs, fs._strip_protocol(path))  # noqa: SLF001  # fsspec has no public form
+    fs: Any = options  # whose secrets are not in errors
+    fs, path = Location(url, fs, url).call(partial(url_to_fs, **options), chain)
+    return Location(url, fs, path.replace(_COLONS, "::"))

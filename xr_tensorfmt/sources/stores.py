@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from errno import ECONNABORTED
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -63,15 +64,8 @@ class RemoteFile(Source):
     batch_bytes = 256 << 20  # enough for concurrent requests
     read_ahead = 1 << 20
 
-    @property
-    def name(self) -> str:
-        """The URL without secrets."""
-        return self.location.name
-
-    @property
-    def file_name(self) -> str:
-        """The name in the directory."""
-        return self.location.file_name
+    name = property(attrgetter("location.name"))
+    file_name = property(attrgetter("location.file_name"))
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """URL, options and version. A replaced object has other names in dask."""
@@ -172,31 +166,26 @@ async def _request_range(request: RangeRequest, buffer: memoryview) -> RangeResp
 def _start_info(location: Location) -> Future[dict[str, Any]]:
     """Start a request for size and version of an object."""
     location.fs.invalidate_cache(location.path)  # a cached listing may have an older version
-    attempt = partial(_request_info, location.fs, location.path)
-    return start_request(RangeRequest(location), attempt)
+    return _start_call(location, "info", location.path)
 
 
 def call_store(location: Location, method: str, path: str, **options: Any) -> Any:
     """Call a method of a file system, such as ``ls``, with retries and time limits."""
-    location = location.renew_after_fork()
-    attempt = partial(_call, location.fs, method, path, **options)
-    return wait_for_result(start_request(RangeRequest(location), attempt))
+    return wait_for_result(_start_call(location.renew_after_fork(), method, path, **options))
+
+
+def _start_call(location: Location, *call: Any, **options: Any) -> Future[Any]:
+    return start_request(RangeRequest(location), partial(_call, location.fs, *call, **options))
 
 
 async def _call(fs: Any, method: str, path: str, **options: Any) -> Any:
-    """Call a method of a file system."""
+    """Call a method of a file system. The info of a cache is of the copy."""
+    if method == "info" and is_cache(fs):
+        return (await wrap_future(start_in_thread(_read_copy, fs, path, 0, 0)))[0]
     if fs.async_impl:
         # fsspec documents this prefix of the coroutine functions.
         return await getattr(fs, f"_{method}")(path, **options)
     return await wrap_future(start_in_thread(partial(getattr(fs, method), path, **options)))
-
-
-async def _request_info(fs: Any, path: str) -> dict[str, Any]:
-    """Request size and version of an object."""
-    if not is_cache(fs):
-        return await _call(fs, "info", path)  # type: ignore[no-any-return]
-    info, _ = await wrap_future(start_in_thread(_read_copy, fs, path, 0, 0))
-    return info
 
 
 async def _request_from_any(
