@@ -14,7 +14,7 @@ import xarray as xr
 from tests.commands import load_any, make_dataset, run, run_failing, run_ok, save, write_vertex
 from tests.workflows.formats import WRITABLE, make_array, write
 from xr_tensorfmt import to_file
-from xr_tensorfmt.cli.diff import compare, compare_values, iterate_blocks
+from xr_tensorfmt.cli.diff import are_close, compare, find_largest_difference, iterate_blocks
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 
@@ -117,14 +117,13 @@ TOLERATED: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize(("rtol", "atol"), [(0.0, 0.6), (0.095, 0.0), (0.05, 5.0)])
 def test_tolerances_agree_with_numpy(case: str, rtol: float, atol: float) -> None:
     first, second = map(np.array, TOLERATED[case])
-    difference = compare_values(first, second, rtol, atol)
-    count = int((~np.isclose(first, second, rtol, atol, equal_nan=True)).sum())
-    assert difference.get("different_values", 0) == count
+    expected = np.isclose(first, second, rtol, atol, equal_nan=True)
+    np.testing.assert_array_equal(are_close(first, second, rtol, atol), expected)
 
 
 def test_strings_are_compared_exactly_with_a_tolerance() -> None:
-    difference = compare_values(np.array(["a", "b"]), np.array(["a", "c"]), 1.0, 1.0)
-    assert difference["index"] == (1,)
+    same = are_close(np.array(["a", "b"]), np.array(["a", "c"]), 1.0, 1.0)
+    assert same.tolist() == [True, False]
 
 
 def test_error_has_exit_code_2() -> None:
@@ -161,14 +160,15 @@ PAIRS: dict[str, tuple[Any, Any, Any]] = {
 
 @pytest.mark.parametrize("case", PAIRS)
 def test_largest_difference_of_values(case: str) -> None:
-    first, second, expected = PAIRS[case]
-    actual = compare_values(np.array(first), np.array(second))
+    *values, expected = PAIRS[case]
+    first, second = map(np.array, values)
+    same = are_close(first, second)
     if expected is None:
-        assert actual == {}
+        assert same.all()
         return
-    largest = "nan" if actual["largest"] != actual["largest"] else actual["largest"]
-    assert (actual["different_values"], largest, actual["index"]) == expected
-    assert actual["values"][0] == np.array(first)[actual["index"]]
+    index, distance = find_largest_difference(first, second, same)
+    largest = "nan" if distance != distance else distance
+    assert (np.count_nonzero(~same), largest, index) == expected
 
 
 def test_difference_larger_than_float64_is_infinite() -> None:

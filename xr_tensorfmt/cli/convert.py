@@ -37,12 +37,12 @@ def _parse_parts(_: object, __: object, values: Sequence[str]) -> tuple[str, ...
     return tuple(_PART.convert(part, None, None) for value in values for part in value.split(","))
 
 
-def _parse_dtype(value: str) -> tuple[str | None, str]:
-    """Parse ``DTYPE`` or ``NAME=DTYPE``; names may contain equals signs."""
+def _parse_dtype(value: str) -> tuple[str, Any]:
+    """Return an item of ``encoding=`` for ``DTYPE`` or ``NAME=DTYPE``, like ``a=b=float32``."""
     key, equals, dtype = value.rpartition("=")
     if not dtype or (equals and not key):
         raise click.BadParameter(f"{value!r} is neither DTYPE nor NAME=DTYPE, such as w=float32")
-    return key or None, dtype
+    return (key, {"dtype": dtype}) if key else ("dtype", dtype)
 
 
 @click.command()
@@ -106,19 +106,16 @@ def convert(
             name = os.path.basename(common.to_one_line(target).rstrip("/"))
             writing: dict[str, Any] = {"encoding": encoding, "drop": drop}
             writing["storage_options"] = common.get_storage_options(target, storage_options)
-            # Without a terminal, None disables the bar. A conversion may compute several times.
-            disable = True if quiet else None
-            with TqdmCallback(desc=name, unit=" tasks", disable=disable, leave=False):
+            # Without a terminal, None disables the bar.
+            with TqdmCallback(desc=name, unit=" tasks", disable=quiet or None, leave=False):
                 if to in common.STORES:
                     if options:
                         raise ValueError(f"--option is only for tensor formats, not for {to}")
                     _write_store(ds, target, location, to, overwrite=overwrite, **writing)
                     return
                 writer = registry.find_format(to)
-                for key in options.keys() - writer.write_options.keys():
-                    raise build_keyword_error(
-                        key, f"for {writer.title} files", writer.write_options
-                    )
+                for key in options.keys() - (known := writer.write_options).keys():
+                    raise build_keyword_error(key, f"for {writer.title} files", known)
                 mode: Mode = "w" if overwrite else "x"
                 xr_tensorfmt.to_file(ds, target, to, mode=mode, **writing, **options)
 
@@ -129,7 +126,7 @@ def _open_selected(
     variable: str | None,
     name: str | None,
     dims: list[str] | None,
-    dtypes: tuple[tuple[str | None, str], ...],
+    dtypes: tuple[tuple[str, Any], ...],
     drop: tuple[DroppablePart, ...],
     open_options: common.KeyValues,
     **reading: Any,
@@ -145,10 +142,7 @@ def _open_selected(
         hint = did_you_mean(variable, ds.variables)
         raise ValueError(f"there is no variable {variable!r}{hint}; it has {listed}")
     ds = ds if variable is None else ds[[variable]]
-    encoding: dict[Any, Any] = {}
-    for key, dtype in dtypes:
-        encoding |= {"dtype": dtype} if key is None else {key: {"dtype": dtype}}
-    return ds, resolve_encoding(ds.variables, ds.coords, encoding)
+    return ds, resolve_encoding(ds.variables, ds.coords, dict(dtypes))
 
 
 def _locate_target(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
 from math import isfinite, prod
 from typing import Any
 
@@ -25,8 +24,6 @@ from xr_tensorfmt.opening import validate as find_faults
 
 _MAX_CHARACTERS, _MAX_WIDTH = 72, 80
 _DESCRIBED = frozenset({"format", "version", "dtype"})  # keys that are elsewhere in a document
-# Properties of a file that are shown like attributes. --json has all of them.
-_SHOWN_PROPERTIES = "matrix_type", "symmetries", "skipped_chunks"
 
 
 @click.command()
@@ -34,18 +31,16 @@ _SHOWN_PROPERTIES = "matrix_type", "symmetries", "skipped_chunks"
 @common.json_option
 @common.add_open_options
 def info(
-    files: tuple[str, ...],
-    as_json: bool,
-    storage_options: common.KeyValues,
-    open_options: common.KeyValues,
-    **options: Any,
+    files: tuple[str, ...], as_json: bool, storage_options: common.KeyValues, **options: Any
 ) -> None:
     """Describe the format, variables and attributes of files. Values are not read."""
+    open_options = options.pop("open_options")
 
     def describe(file: str) -> dict[str, Any]:
-        options["storage_options"] = common.get_storage_options(file, storage_options)
-        reader, container = open_group(file, complete_keywords(**{**options, **open_options}))
-        file_format = choose_format(reader, options["format"])
+        store = {"storage_options": common.get_storage_options(file, storage_options)}
+        keywords = complete_keywords(**(options | store | open_options))
+        reader, container = open_group(file, keywords)
+        file_format = choose_format(reader, keywords["format"])
         return _build_document(reader.source, container, file_format.name)
 
     documents = common.describe_files(files, describe, _format_lines, storage_options, as_json)
@@ -54,15 +49,13 @@ def info(
 
 def _build_document(source: Source, container: Container, format: str) -> dict[str, Any]:
     # If the file has no encoding, use the encoding of its variable.
-    encodings = chain([container.encoding], (tensor.encoding for tensor in container.tensors))
+    encodings = (container.encoding, *(tensor.encoding for tensor in container.tensors))
     encoding: Any = next((e["tensorfmt"] for e in encodings if "tensorfmt" in e), {})
     directory = source.name[: source.name.rfind("/") + 1]
     siblings = {end.source.name: end.source for end in container.ends if end.source is not source}
-    variables, coordinates = (
-        {tensor.name: _describe_tensor(tensor) for tensor in tensors}
-        for tensors in (container.tensors, container.coordinates)
-    )
     every = (*container.tensors, *container.coordinates)
+    described = {tensor.name: _describe_tensor(tensor) for tensor in every}
+    variables = {tensor.name: described.pop(tensor.name) for tensor in container.tensors}
     return {
         "size": source.size + sum(sibling.size for sibling in siblings.values()),
         "format": format,
@@ -70,7 +63,7 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
         "container": encoding.get("container"),
         "dims": {dim: n for x in every for dim, n in zip(x.dims, x.layout.shape, strict=True)},
         "variables": variables,
-        "coordinates": coordinates,
+        "coordinates": described,
         "totals": {
             "tensors": len(variables),
             "parameters": sum(prod(variable["shape"]) for variable in variables.values()),
@@ -86,8 +79,7 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
 def _describe_tensor(tensor: Tensor) -> dict[str, Any]:
     layout, encoding = tensor.layout, tensor.encoding.get("tensorfmt", {})
     stored, dtype = tensor.encoding.get("dtype"), format_dtype(layout.dtype)
-    size = prod(layout.shape) * layout.dtype.itemsize
-    name = get_stored_name(stored)
+    size, name = prod(layout.shape) * layout.dtype.itemsize, get_stored_name(stored)
     has_other_name = name is not None and name != layout.dtype.name  # such as bfloat16
     if has_other_name and size:  # without bytes, the values are in other files
         size = layout.locate(Selection.everything(layout.shape)).nbytes or size
@@ -150,19 +142,15 @@ def _describe_variables(variables: Mapping[str, Mapping[str, Any]]) -> Iterator[
     for line, (name, *_), variable in zip(lines, rows, variables.values(), strict=True):
         cells = line[widths[0] + 2 :]
         yield from [f"  {name}", f"    {cells}"] if has_own_lines else [f"  {line}"]
-        file_info = variable["encoding"]
-        properties = {key: file_info[key] for key in _SHOWN_PROPERTIES if file_info.get(key)}
-        yield from _format_attributes(variable["attrs"] | properties, "      ")
+        yield from _format_attributes(variable["attrs"], "      ")
 
 
 def _format_cells(name: str, variable: Mapping[str, Any]) -> tuple[str, ...]:
-    dtype, dims = variable["dtype"], list(variable["dims"])
+    dtype, dims = variable["dtype"], variable["dims"]
     stored = variable["stored"].removeprefix(f"{dtype}, ")
-    axes = range(len(dims))
-    has_default_dims = dims in ([f"{name}_dim_{axis}" for axis in axes], [f"dim_{a}" for a in axes])
     sizes = [
-        str(length) if has_default_dims else f"{dim}: {length}"
-        for dim, length in zip(dims, variable["shape"], strict=True)
+        str(length) if dim in (f"{name}_dim_{axis}", f"dim_{axis}") else f"{dim}: {length}"
+        for axis, (dim, length) in enumerate(zip(dims, variable["shape"], strict=True))
     ]
     return (
         shorten(name, _MAX_CHARACTERS),

@@ -161,30 +161,33 @@ def _compare_variables(
     found = [f"the dtypes are {dtypes[0]} and {dtypes[1]}"] if dtypes[0] != dtypes[1] else []
     if first.shape != second.shape:
         return [*found, f"the shapes are {first.shape} and {second.shape}"]
-    count, largest = 0, dict[str, Any](largest=-1.0)
+    count, rank, largest = 0, -1.0, ""
     for key in iterate_blocks(first):
         one, other = first[key].values, second[key].values
-        difference = compare_values(one, other, rtol, atol)
-        if not difference:
+        same = are_close(one, other, rtol, atol)
+        if same.all():
             continue
+        count += same.size - int(np.count_nonzero(same))
         start = [part.start for part in key]
-        difference["index"] = list(map(add, difference["index"], start))
-        count += difference["different_values"]
-        largest = max(largest, difference, key=_rank)  # the first of equal ones
+        index, distance = find_largest_difference(one, other, same)
+        block_rank = np.inf if distance is None or distance != distance else distance
+        if block_rank > rank:
+            values, position = (one[index], other[index]), list(map(add, index, start))
+            rank, largest = block_rank, _describe_difference(distance, values, position)
         for axis in (axis for axis, dim in enumerate(first.dims) if dim in changed):
-            same = np.moveaxis(_are_close(one, other, rtol, atol), axis, 0)
-            rows = np.flatnonzero(~same.reshape(len(same), -1).all(axis=1))
-            changed[first.dims[axis]].update((rows + start[axis]).tolist())
+            others = tuple({*range(first.ndim)} - {axis})
+            rows = np.flatnonzero(~same.all(axis=others)) + start[axis]
+            changed[first.dims[axis]].update(rows.tolist())
     if not count:  # with a tolerance, dtypes may differ, as in `xarray.testing.assert_allclose`
         return [] if rtol or atol else found
     verb = "differ beyond the tolerance" if rtol or atol else "differ"
-    return [*found, f"{count} of {first.size} values {verb}, {_describe_largest(**largest)}"]
+    return [*found, f"{count} of {first.size} values {verb}, {largest}"]
 
 
-def _describe_largest(largest: float | None, values: Any, index: list[int], **_: Any) -> str:
-    distance = "" if largest is None else f"by up to {float(largest):.6g}, "
+def _describe_difference(distance: float | None, values: Any, index: list[int]) -> str:
+    by = "" if distance is None else f"by up to {float(distance):.6g}, "
     pair = " and ".join(shorten(repr(value), 40) for value in describe.to_plain(values))
-    return f"{distance}{pair}{f' at {index}' if index else ''}"
+    return f"{by}{pair}{f' at {index}' if index else ''}"
 
 
 def _get_stored_dtype(variable: xr.Variable) -> str:
@@ -194,12 +197,7 @@ def _get_stored_dtype(variable: xr.Variable) -> str:
     return str(stored) if is_narrow else describe.format_dtype(variable.dtype).split(",")[0]
 
 
-def _rank(difference: Mapping[str, Any]) -> Any:
-    distance = difference["largest"]
-    return np.inf if distance is None or distance != distance else distance
-
-
-def _are_close(first: Array, second: Array, rtol: float, atol: float) -> Array:
+def are_close(first: Array, second: Array, rtol: float = 0, atol: float = 0) -> Array:
     """Compare elements within tolerances. NaN equals NaN."""
     same: Array = np.asarray((first == second) | ((first != first) & (second != second)))
     if (rtol or atol) and is_numeric(first.dtype) and is_numeric(second.dtype):
@@ -208,34 +206,23 @@ def _are_close(first: Array, second: Array, rtol: float, atol: float) -> Array:
     return same
 
 
-def compare_values(first: Array, second: Array, rtol: float = 0, atol: float = 0) -> dict[str, Any]:
-    """Compare two arrays of the same shape, and return the largest difference, if there is any.
+def find_largest_difference(
+    first: Array, second: Array, same: Array
+) -> tuple[tuple[int, ...], float | None]:
+    """Return the index and the distance of the elements, not the `same`, that differ most.
 
-    NaN equals NaN, and is the largest difference from a number. Strings have no distance.
+    NaN is the largest difference from a number. Strings have no distance.
     """
-    same = _are_close(first, second, rtol, atol)
-    if same.all():
-        return {}
-    flat = int(np.argmin(same))
     is_number = is_numeric(first.dtype) and is_numeric(second.dtype)
+    distances: Any = 0
     if is_number:
         wide = np.result_type(first, second, np.float64)
         with np.errstate(all="ignore"):
             distances = np.abs(np.subtract(first, second, dtype=wide))
-        flat = int(np.argmax(np.where(same, -1, distances)))  # the first NaN, if there is one
+    flat = np.argmax(np.where(same, -1, distances))  # the first NaN, if there is one
     index = tuple(map(int, np.unravel_index(flat, same.shape)))
-    values = first[index], second[index]
-    return {
-        "different_values": same.size - int(np.count_nonzero(same)),
-        "largest": _find_distance(*values) if is_number else None,
-        "index": index,
-        "values": values,
-    }
-
-
-def _find_distance(first: Any, second: Any) -> int | float:
-    """Return the distance of two numbers. It is exact for integers, and infinite on overflow."""
-    difference = first.item() - second.item()
-    if isinstance(difference, int):
-        return abs(difference)
-    return hypot(difference.real, difference.imag)
+    if not is_number:
+        return index, None
+    difference = first[index].item() - second[index].item()
+    is_exact = isinstance(difference, int)
+    return index, abs(difference) if is_exact else hypot(difference.real, difference.imag)
