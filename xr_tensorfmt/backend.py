@@ -73,7 +73,7 @@ class TensorFormatBackend(BackendEntrypoint):
             pattern such as ``"*.weight"``, for variables with as many dimensions as names.
         group : str, optional
             Open only variables whose names begin with this prefix, and remove it: ``"layers.0"``,
-            or the path ``"/layers/0"`` with ``%2F`` for a slash in a name, opens
+            or the path ``"layers/0"`` with ``%2F`` for a slash in a name, opens
             ``"layers.0.weight"`` as ``"weight"``.
         separator : str, default: "."
             Separator of name parts, for `group` and trees.
@@ -245,10 +245,11 @@ def explain(
             "file with xarray.open_dataset"
         )
     try:
-        return explain(data.isel(indexers, **indexers_kwargs))
+        selected = data.isel(indexers, **indexers_kwargs)
     except (IndexError, KeyError, TypeError) as error:
         hint = "pass positions as to isel, or select labels with sel() first"
         raise type(error)(f"{hint}: {error}") from error
+    return explain(selected)
 
 
 @xr.register_dataset_accessor("tensorfmt")  # type: ignore[no-untyped-call]

@@ -13,13 +13,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.building import Keywords, build_dataset, check_keywords, find_dropped
 from xr_tensorfmt.datasets.lazy_array import prepare_to_chunk
-from xr_tensorfmt.errors import (
-    Finding,
-    TensorFormatError,
-    build_keyword_error,
-    redact,
-    warn,
-)
+from xr_tensorfmt.errors import Finding, TensorFormatError, build_keyword_error, redact, warn
 from xr_tensorfmt.formats import recognition
 from xr_tensorfmt.sources import get_path, is_remote, is_url
 
@@ -66,14 +60,8 @@ def open_group(
     """Return a reader of the header of a file, and the tensors of the requested group."""
     check_keywords(keywords)
     _check_format_options(keywords)  # before a request to a store
-    reader = recognition.open_header(
-        file,
-        keywords["io"],
-        keywords["storage_options"],
-        keywords["fs"],
-        keywords["timeout"],
-        verify_unchanged=keywords["verify_unchanged"],
-    )
+    names = ("io", "storage_options", "fs", "timeout", "verify_unchanged")
+    reader = recognition.open_header(file, **{name: keywords[name] for name in names})
     return reader, parse_group(reader, keywords, is_tree=is_tree)
 
 

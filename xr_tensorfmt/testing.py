@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Any, ClassVar
@@ -38,8 +37,6 @@ class FormatTests:
     format: ClassVar[str]
     #: Name of the example file, with a suffix that the format recognises.
     file_name: ClassVar[str]
-    #: Keywords of `xarray.open_dataset` for the example.
-    open_options: ClassVar[Mapping[str, Any]] = {}
     #: Whether the format has no magic number, so that xarray needs ``engine=``.
     needs_suffix: ClassVar[bool] = False
     #: Whether one file holds everything, so that it opens from memory.
@@ -54,8 +51,8 @@ class FormatTests:
         to_file(dataset, path, self.format)
 
     def open(self, file: Any, **options: Any) -> xr.Dataset:
-        """Open a file with `open_options`, and more keywords of `xarray.open_dataset`."""
-        return xr.open_dataset(file, engine="tensorfmt", **{**self.open_options, **options})
+        """Open a file with keywords of `xarray.open_dataset`; override it to add others."""
+        return xr.open_dataset(file, engine="tensorfmt", **options)
 
     def create_file(self, directory: Path) -> str:
         """Write the example into a directory, and return its path."""
@@ -78,7 +75,7 @@ class FormatTests:
         path = self.create_file(tmp_path)
         self._check(self.open(path))
         if not self.needs_suffix:
-            self._check(xr.open_dataset(path, **self.open_options))
+            self._check(xr.open_dataset(path))
 
     def test_opening_reads_no_values(self, tmp_path: Path) -> None:
         """Variables are lazy, and so are selections."""

@@ -450,7 +450,8 @@ def test_io_option_selects_source(path: Path) -> None:
 
 
 def test_ambiguous_option_values_raise(path: Path) -> None:
-    for options in ({"verify": "False"}, {"drop_variables": 5}, {"drop_variables": b"tensor"}):
+    dropped = [{"drop_variables": names} for names in (5, b"tensor", [["tensor"]], iter("t"))]
+    for options in ({"verify": "False"}, *dropped):
         with pytest.raises(TypeError, match=f"{next(iter(options))}="):
             xr.open_dataset(path, engine="tensorfmt", **options)
 

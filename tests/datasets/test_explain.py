@@ -223,6 +223,17 @@ def test_labels_without_index_have_a_hint(tmp_path: Path) -> None:
         open_lazily(tmp_path / "a.bin").tensorfmt.explain(a="x")
 
 
+@pytest.mark.parametrize("error", [IndexError, KeyError, TypeError])
+def test_errors_of_a_plan_are_not_translated(monkeypatch, error: type[Exception]) -> None:
+    def fail(*_) -> None:
+        raise error("a bug")
+
+    monkeypatch.setattr("xr_tensorfmt.datasets.explanation.explain", fail)
+    with pytest.raises(error) as caught:
+        xr.Dataset({"a": ("x", [1])}).tensorfmt.explain(x=0)
+    assert caught.value.args == ("a bug",)
+
+
 def test_explain_needs_data_of_xarray() -> None:
     with pytest.raises(TypeError, match="must be a Dataset, DataArray or DataTree"):
         xr_tensorfmt.explain("a.mag")  # type: ignore[arg-type]

@@ -199,3 +199,15 @@ def test_dtype_of_a_coordinate_in_the_header_is_used(tmp_path: Path) -> None:
     for suffix in ("tens", "pycauset"):
         to_file(ds, tmp_path / f"a.{suffix}")
         assert xr.open_dataset(tmp_path / f"a.{suffix}").x.dtype == np.float32
+
+
+@pytest.mark.parametrize("info", [5, "mag", None, ["dims"]])
+@pytest.mark.parametrize("name", ["a.mag", "a.safetensors", "a.tens", "a.npy", "a.yaml"])
+def test_encoding_of_other_type_is_ignored(tmp_path: Path, name: str, info: Any) -> None:
+    values = np.ones((2, 3), "f4" if name == "a.mag" else "f8")
+    ds = xr.Dataset({"tensor": (("dim_0", "dim_1"), values)})
+    ds.encoding["tensorfmt"] = ds.tensor.encoding["tensorfmt"] = info
+    drop = ["name"] if name == "a.npy" else []
+    to_file(ds, tmp_path / name, drop=drop)
+    to_file(xr.DataTree(ds), tmp_path / name, drop=drop)
+    assert xr.open_dataset(tmp_path / name, engine="tensorfmt").sizes == ds.sizes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from numbers import Integral
 from typing import Any
 
@@ -15,12 +15,14 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source, check_timeout
 from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray, select_all
+from xr_tensorfmt.errors import shorten
 
 Keywords = Mapping[str, Any]
 """Keywords of `TensorFormatBackend.open_dataset`, which states all of them and the defaults."""
 
+_NAMES = "a name or a list of names"
 _TYPES: Mapping[str, tuple[Any, str]] = {
-    "drop_variables": (Iterable | None, "a name or a list of names"),
+    "drop_variables": (Collection | None, _NAMES),
     "group": (str | None, "a str such as 'layers.0'"),
     "storage_options": (Mapping | None, "a mapping such as {'anon': True}"),
     "verify_unchanged": (bool, "True or False"),
@@ -47,7 +49,10 @@ def check_separator(separator: Any) -> None:
 def find_dropped(keywords: Keywords) -> frozenset[str]:
     """Return the names of variables to drop."""
     names = keywords["drop_variables"]
-    return frozenset([names] if isinstance(names, str) else names or ())
+    try:
+        return frozenset([names] if isinstance(names, str) else names or ())
+    except TypeError:
+        raise TypeError(f"drop_variables={shorten(names)} must be {_NAMES}") from None
 
 
 def parse_size(keyword: str, value: int | str) -> int:
@@ -101,11 +106,16 @@ def get_file_dims(
     name: str, variable: Variable, dataset_encoding: Mapping[str, Any]
 ) -> tuple[Hashable, ...]:
     """Return the dims that a variable, or the one it has replaced, had in an opened file."""
-    info = variable.encoding.get("tensorfmt", {})
-    dims = info.get("dims")
+    dims = get_info(variable.encoding).get("dims")
     if dims is None:
-        dims = dataset_encoding.get("tensorfmt", {}).get("dims", {}).get(name, ())
+        dims = get_info(dataset_encoding).get("dims", {}).get(name, ())
     return tuple(dims)
+
+
+def get_info(encoding: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the properties of a file in an encoding, which a user may have changed."""
+    info = encoding.get("tensorfmt")
+    return info if isinstance(info, Mapping) else {}
 
 
 def _align_chunks(variables: Mapping[str, Variable], coordinates: set[Any]) -> None:

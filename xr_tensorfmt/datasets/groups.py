@@ -22,7 +22,7 @@ from xarray import Coordinates, Dataset, DataTree, Variable
 
 from xr_tensorfmt.core.file_format import Container, Tensor
 from xr_tensorfmt.core.layout import InMemory
-from xr_tensorfmt.datasets.building import check_separator, get_file_dims
+from xr_tensorfmt.datasets.building import check_separator, get_file_dims, get_info
 from xr_tensorfmt.errors import did_you_mean, shorten
 
 EMPTY_PART = "%"
@@ -294,7 +294,7 @@ def _collect_members(tree: DataTree, separator: str) -> Iterator[_Member]:
             renamed.dims = tuple(dims[path][dim] for dim in variable.dims)
             file_dims = get_file_dims(str(name), variable, dataset.encoding)
             info = {"dims": tuple(dims[path].get(dim, dim) for dim in file_dims)}
-            renamed.encoding["tensorfmt"] = {**variable.encoding.get("tensorfmt", {}), **info}
+            renamed.encoding["tensorfmt"] = {**get_info(variable.encoding), **info}
             key = f"{start}{_convert_name(str(name))}"
             yield _Member(path, str(name), is_coordinate, variable.dims, key, renamed)
 

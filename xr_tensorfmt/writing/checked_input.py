@@ -15,7 +15,7 @@ from xr_tensorfmt.core.elements import Array, Element, Plain, get_dtype_name, ge
 from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
 from xr_tensorfmt.datasets import cf
-from xr_tensorfmt.datasets.building import get_file_dims
+from xr_tensorfmt.datasets.building import get_file_dims, get_info
 from xr_tensorfmt.errors import did_you_mean, shorten, warn
 from xr_tensorfmt.writing.file_plan import Conversion, format_dtype, is_numeric
 
@@ -92,10 +92,8 @@ def _get_kind(dtype: Any) -> str:
 
 def get_file_info(variable: Variable, format: str) -> Mapping[str, Any]:
     """Return the properties of the file of a format that a variable was opened from, if any."""
-    file_info = variable.encoding.get("tensorfmt")
-    if isinstance(file_info, Mapping) and file_info.get("format") == format:
-        return file_info
-    return {}
+    file_info = get_info(variable.encoding)
+    return file_info if file_info.get("format") == format else {}
 
 
 def _check_names(path: str, names: Iterable[Hashable]) -> None:
@@ -368,8 +366,8 @@ def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variabl
         return variable
     merged: Variable = variable.to_base_variable()
     encoding = dict(merged.encoding)
-    info: Any = encoding.get("tensorfmt")
-    for name in info.get("reader_attrs", ()) if isinstance(info, Mapping) else ():
+    info = get_info(encoding)
+    for name in info.get("reader_attrs", ()):
         if isinstance(merged.attrs.get(name), str) and merged.attrs[name] == info.get(name):
             del merged.attrs[name]
     if not cf.VALUE_KEYS.isdisjoint(requested):  # as in `xarray.Dataset.to_netcdf`
