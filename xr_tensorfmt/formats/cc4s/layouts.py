@@ -179,8 +179,7 @@ def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> Blo
     """Return the blocks of a tensor. The first condition varies fastest."""
     fields, lengths, key = entry.fields, entry.lengths, "nonZeroCondition"
     count = prod(len(condition.non_zeros) for condition in entry.conditions)
-    expected = f"at most {MAX_BLOCKS}"
-    fields.check(count <= MAX_BLOCKS, key, f"{count} blocks", expected, "split the file")
+    fields.check(count <= MAX_BLOCKS, key, f"{count} blocks", f"at most {MAX_BLOCKS}")
     actual, fits = f"blocks of a tensor of shape {lengths}", max(lengths, default=0) <= MAX_INDICES
     fields.check(fits, key, actual, f"lengths up to {MAX_INDICES}")
     # Block k is the k-th combination of rows. Without rows, max() avoids a division by zero.
@@ -207,8 +206,8 @@ def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> Blo
         kinds.append(len(distinct))
         numbers.append(of_blocks)
         strides.append(strides[-1] * sizes[of_blocks])
-    total, expected = prod(kinds), f"fewer than {1 << 63}"
-    fields.check(total < 1 << 63, key, f"{total} kinds of blocks", expected, "split the file")
+    total = prod(kinds)
+    fields.check(total < 1 << 63, key, f"{total} kinds of blocks", f"fewer than {1 << 63}")
     keys = np.ravel_multi_index(tuple(numbers[::-1]), kinds[::-1])
     block_sizes, order = strides.pop(), np.argsort(keys)
     fields.check(bool(np.diff(keys[order]).all()), key, "a block twice", "different blocks")

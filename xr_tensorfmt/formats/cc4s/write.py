@@ -41,9 +41,6 @@ from xr_tensorfmt.formats.cc4s.yaml_text import format_yaml, is_portable, parse_
 from xr_tensorfmt.writing.checked_input import CheckedInput, get_file_info
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
-MAX_WRITTEN_DIMENSIONS = 10
-"""Limit on dimensions. cc4s sorts their numbers as text."""
-
 Types = Mapping[str, str | None]
 """Types of dimensions by name."""
 
@@ -281,11 +278,6 @@ def name_dimensions(
 
 def check_types(path: str, cc4s_object: str, name: str, variable: Variable, types: Types) -> None:
     """Raise ValueError if an object of cc4s has a wrong type. cc4s does not check the types."""
-    if variable.ndim > MAX_WRITTEN_DIMENSIONS:
-        raise ValueError(
-            f"{path}: {name!r} has {variable.ndim} dimensions, but cc4s exchanges the dimensions "
-            f"of tensors with more than {MAX_WRITTEN_DIMENSIONS}; stack some of them"
-        )
     expected = get_object_types(cc4s_object, variable.ndim) or ()
     actual = [types[str(dim)] for dim in variable.dims]
     fits = all(kind in (None, own) for kind, own in zip(actual, expected, strict=False))
