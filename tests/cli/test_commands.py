@@ -439,7 +439,7 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
     ("options", "words"),
     [
         (["--name", "v"], "name='v' does not apply to format 'mag'"),
-        (["-v", "w", "--dims", "x"], "cannot name the 2 dimensions "),
+        (["-v", "w", "--dims", "x"], "cannot name the dimensions "),
         (["-v", "w", "--dims", "a,"], "must be a sequence of non-empty str"),
         (["-v", "z"], "there is no variable 'z'; it has 'w', 'n', 'flag'"),
         (["--dtype", "complex64"], "matches no variable of its kind"),

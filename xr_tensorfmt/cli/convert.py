@@ -27,8 +27,6 @@ STORED_VALUES: dict[str, Any] = dict.fromkeys(
 )
 """Keywords to open values as they are in the file."""
 
-_ZARR_METADATA = ("zarr.json", ".zgroup", ".zmetadata")
-
 _PART = click.Choice(get_args(DroppablePart))
 
 
@@ -102,7 +100,7 @@ def convert(
     with common.format_errors(source):
         ds, encoding = _open_selected(source, drop=drop, storage_options=storage_options, **reading)
         with common.format_errors(target, source):
-            location = _locate_target(source, target, storage_options, overwrite=overwrite)
+            location = _locate_target(source, target, to, storage_options, overwrite=overwrite)
             name = os.path.basename(common.to_one_line(target).rstrip("/"))
             writing: dict[str, Any] = {"encoding": encoding, "drop": drop}
             writing["storage_options"] = common.get_storage_options(target, storage_options)
@@ -146,9 +144,9 @@ def _open_selected(
 
 
 def _locate_target(
-    source: str, target: str, storage_options: common.KeyValues, *, overwrite: bool
+    source: str, target: str, to: str, storage_options: common.KeyValues, *, overwrite: bool
 ) -> Location:
-    """Raise an error if the target is, contains or is inside the input, or exists."""
+    """Raise an error if the target is, contains or is inside the input, or must be kept."""
     origin, location = (
         locate(file, common.get_storage_options(file, storage_options), None)
         for file in (source, target)
@@ -163,8 +161,15 @@ def _locate_target(
         relation = "is" if read == written else "is inside" if is_inside else "contains"
         raise ValueError(f"{target} {relation} the input {source}; choose another target")
     location.fs.invalidate_cache()
-    if not overwrite and exists(location.fs, location.path):
+    if not exists(location.fs, location.path):
+        return location
+    if not overwrite:
         raise FileExistsError(f"{target} exists already; pass --overwrite to replace it")
+    metadata = (f"{location.path}/{name}" for name in ("zarr.json", ".zgroup", ".zmetadata"))
+    if to == common.ZARR and not any(exists(location.fs, path) for path in metadata):
+        raise ValueError(
+            f"{target} exists and is not a zarr store, so it is not replaced; choose another target"
+        )
     return location
 
 
@@ -243,7 +248,6 @@ def _write_store(
     """Write zarr in place, or a netCDF file that appears when it is complete."""
     ds = ds.drop_encoding().drop_attrs() if "attrs" in drop else ds.drop_encoding()
     if format == common.ZARR:
-        _check_replaceable(target, location)
         for name in ds.variables:
             if "/" in str(name):
                 raise ValueError(
@@ -258,16 +262,6 @@ def _write_store(
         _write_netcdf(ds, location.path, encoding, overwrite=overwrite)
     else:
         raise ValueError("netCDF can only be written to local paths; write zarr instead")
-
-
-def _check_replaceable(target: str, location: Location) -> None:
-    """Raise an error if an existing target is not a zarr store."""
-    names = ("", *(f"/{name}" for name in _ZARR_METADATA))
-    is_there, *has_metadata = (exists(location.fs, f"{location.path}{name}") for name in names)
-    if is_there and not any(has_metadata):
-        raise ValueError(
-            f"{target} exists and is not a zarr store, so it is not replaced; choose another target"
-        )
 
 
 def _write_netcdf(

@@ -188,20 +188,18 @@ def validate(
     def describe(file: str) -> dict[str, Any]:
         options = common.get_storage_options(file, storage_options)
         findings = find_faults(file, all=show_all, format=format, storage_options=options)
-        parts = {}
-        if not findings and format is None:
-            parts = find_parts([file], lambda path: open_header(path, "read", options))
+        may_be_part = [file] if not findings and format is None else []
+        parts = find_parts(may_be_part, lambda path: open_header(path, "read", options))
         return {"findings": findings} | ({"skipped": parts[file]} if file in parts else {})
 
     def format_lines(document: Mapping[str, Any]) -> Iterable[str]:
         return () if quiet and not document["findings"] else _format_findings(document)
 
-    def has_failed(document: Mapping[str, Any]) -> bool:
-        findings = document.get("findings", ())
-        return "error" in document or any(strict or x.severity == "error" for x in findings)
-
     documents = common.describe_files(files, describe, format_lines, storage_options, as_json)
-    failed = sum(map(has_failed, documents))
+    failed = sum(
+        "error" in document or any(strict or x.severity == "error" for x in document["findings"])
+        for document in documents
+    )
     if len(documents) > 1 and not as_json:
         click.echo(f"{len(documents)} files, {failed} with errors", err=True)
     raise SystemExit(int(failed > 0))

@@ -83,11 +83,9 @@ def compare(
             second = second.isel({dim: other.get_indexer(shared)})
     changed: dict[Any, set[int]] = {dim: set() for dim in labels}
     names = [name for name in first.variables if name in second.variables]
-    different = {
-        name: _compare_variables(first.variables[name], second.variables[name], rtol, atol, changed)
-        for name in names
-    }
-    different = {name: lines for name, lines in different.items() if lines}
+    pairs = {name: (first.variables[name], second.variables[name]) for name in names}
+    compared = {name: _compare_variables(*pairs[name], rtol, atol, changed) for name in names}
+    different = {name: lines for name, lines in compared.items() if lines}
     counted = f"{len(names) - len(different)} equal, {len(different)} different"
     found = [(name, f"only in {file}") for name, file in unmatched]
     for dim, pair in labels.items():
@@ -101,12 +99,8 @@ def _find_unmatched(
     first: Collection[Any], second: Collection[Any], files: Sequence[str]
 ) -> list[tuple[Any, str]]:
     """Return what only one of two files has, with its path."""
-    return [
-        (name, file)
-        for names, others, file in ((first, set(second), files[0]), (second, set(first), files[1]))
-        for name in names
-        if name not in others
-    ]
+    missing = [(name, files[0]) for name in first if name not in second]
+    return missing + [(name, files[1]) for name in second if name not in first]
 
 
 def _find_labels(ds: xr.Dataset) -> dict[Any, pd.Index[Any]]:
