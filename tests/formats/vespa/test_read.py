@@ -242,10 +242,8 @@ def test_repeated_labels_are_kept() -> None:
 
 @given(st.lists(st.text(max_size=2)))
 def test_repeated_labels_are_found_with_first_block(labels: list[str]) -> None:
-    column = np.empty(len(labels), dtype=object)
-    column[:] = labels
     repeated = [block for block, label in enumerate(labels) if label in labels[:block]]
-    actual = [blocks for *blocks, _ in find_repeated_blocks(lambda: [[column]])]
+    actual = [[*blocks] for blocks in find_repeated_blocks((label,) for label in labels)]
     assert actual == [[block, labels.index(labels[block])] for block in repeated]
 
 

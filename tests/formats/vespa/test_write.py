@@ -366,7 +366,8 @@ def test_chunks_without_elements_are_no_harm(directory) -> None:
 def test_planned_extents_of_blocks_equal_written_bytes() -> None:
     labels = np.frombuffer(b"\1a\3bcd\0\2ef", np.uint8)
     header = VespaHeader.create("float", ("k",), ("x", "y"), (2, 3), 4)
-    layout = LabelledBlocks.from_labels(header, labels, np.array([2, 4, 1, 3]))
+    sizes = [size + header.block_bytes for size in (2, 4, 1, 3)]
+    layout = LabelledBlocks(header, header.stop + np.cumsum([0, *sizes]), labels)
     values = np.arange(24, dtype="f4").reshape(4, 2, 3)
     everything, written = Selection.everything(layout.shape), []
     for first, stop in ((0, 4), (0, 2), (1, 4), (2, 3)):

@@ -1,8 +1,8 @@
-"""Read typed binary tensors: their blocks, the labels, and the outer product of the labels."""
+"""Read typed binary tensors: their blocks and the labels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
@@ -42,8 +42,11 @@ MAX_BLOCKS = 1 << 26
 MAX_INDEXED_LABELS = 1 << 23
 """Limit on the blocks if their labels are kept, each in about 60 bytes of memory."""
 
-# Labels to compare at a time, and repeated ones to find, far more than are reported.
-_BATCH_LABELS = _MAX_REPEATED = 1 << 16
+# Labels to compare at a time.
+_BATCH_LABELS = 1 << 16
+
+Row = tuple[str, ...]
+"""The labels of a block."""
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -282,32 +285,23 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
     count = blocks.header.blocks
     columns = [Labels(blocks, dimension) for dimension in range(len(blocks.header.mapped))]
 
-    def read_batches() -> Iterator[list[Strings]]:
-        for first in range(0, count, _BATCH_LABELS):
-            part = Selection((count,), (range(first, min(first + _BATCH_LABELS, count)),))
-            yield [read_layout(column, source, part) for column in columns]
+    def read_rows(start: int, stop: int) -> Iterator[Row]:
+        part = Selection((count,), (range(start, min(stop, count)),))
+        return zip(*(read_layout(column, source, part) for column in columns), strict=True)
 
-    for block, earlier, labels in islice(find_repeated_blocks(read_batches), limit):
+    batches = (read_rows(first, first + _BATCH_LABELS) for first in range(0, count, _BATCH_LABELS))
+    for block, earlier in islice(find_repeated_blocks(chain.from_iterable(batches)), limit):
+        labels = shorten(", ".join(map(repr, next(read_rows(block, block + 1)))))
         field, actual = f"the labels of block {block}", f"{labels}, which block {earlier} has too"
         hint = "both are kept, but Vespa may refuse the file or keep only one; remove one"
         offset = int(blocks.offsets[block])
         yield Finding(source.name, field, actual, "", hint, offset, "warning")
 
 
-def find_repeated_blocks(
-    read_batches: Callable[[], Iterable[Sequence[Strings]]],
-) -> Iterator[tuple[int, int, str]]:
-    """Yield each block with all labels of an earlier block, the earlier block, and the labels.
-
-    A batch has a column of labels per dimension. Batches are read twice to keep only hashes.
-    """
-
-    def read_rows() -> Iterator[tuple[str, ...]]:
-        return chain.from_iterable(zip(*columns, strict=True) for columns in read_batches())
-
-    hashes, counts = np.unique(np.fromiter(map(hash, read_rows()), np.int64), return_counts=True)
-    repeated = set(hashes[counts > 1][:_MAX_REPEATED].tolist())
-    first_blocks: dict[tuple[str, ...], int] = {}
-    for block, labels in enumerate(read_rows() if repeated else ()):
-        if hash(labels) in repeated and first_blocks.setdefault(labels, block) != block:
-            yield block, first_blocks[labels], shorten(", ".join(map(repr, labels)))
+def find_repeated_blocks(rows: Iterable[Row]) -> Iterator[tuple[int, int]]:
+    """Yield each block with the labels of an earlier block, and that block. Keep only hashes."""
+    hashes = np.fromiter(map(hash, rows), np.int64)
+    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+    earlier = first[inverse]
+    for block in np.flatnonzero(earlier != np.arange(earlier.size)).tolist():
+        yield block, int(earlier[block])

@@ -42,7 +42,7 @@ MAX_NAME_BYTES = 1 << 12
 """Limit on the bytes of a dimension name."""
 
 WINDOW_BYTES = 32 << 20
-"""Bytes of a remote or mapped file to scan at a time."""
+"""Bytes of a remote file to scan at a time."""
 
 LOCAL_WINDOW_BYTES = 4 << 20
 """Bytes of other files to scan at a time. Reusing this memory is far faster than allocating it."""
@@ -260,10 +260,9 @@ def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[int, byte
 
     The labels are those of consecutive blocks.
     """
+    size = WINDOW_BYTES if source.high_latency else LOCAL_WINDOW_BYTES
     # Downloading many cells is faster than another request.
-    large = WINDOW_BYTES // 4 if source.high_latency else _LARGE_BLOCK_BYTES
-    size = WINDOW_BYTES if source.high_latency or source.io == "mmap" else LOCAL_WINDOW_BYTES
-    if header.block_bytes > large:
+    if header.block_bytes > (WINDOW_BYTES // 4 if source.high_latency else _LARGE_BLOCK_BYTES):
         size = _LABEL_WINDOW_BYTES
     rank, remaining, offset = len(header.mapped), header.blocks, header.stop
     while remaining:

@@ -15,14 +15,14 @@ from numpy.lib.stride_tricks import sliding_window_view
 from xarray import Variable
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, Bytes, Extents, Integers
+from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, Bytes, Extents
 from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, Dense, EncodedBatch, view_as_bytes
 from xr_tensorfmt.core.selection import Selection, indices_to_array
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.formats.vespa.json_forms import Form, build_tensor, is_type
-from xr_tensorfmt.formats.vespa.read import Blocks, find_repeated_blocks
+from xr_tensorfmt.formats.vespa.read import Blocks, Row, find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
     CELL_TYPES,
@@ -33,7 +33,7 @@ from xr_tensorfmt.formats.vespa.spec import (
     VespaHeader,
     pack_string,
 )
-from xr_tensorfmt.writing.checked_input import CheckedInput
+from xr_tensorfmt.writing.checked_input import CheckedInput, get_file_info
 from xr_tensorfmt.writing.file_plan import Conversion, FilePlan, Piece, PlannedVariable
 
 _CELL_TYPE_BY_ELEMENT = {element.name: name for name, element in CELL_TYPES.items()}
@@ -57,8 +57,8 @@ def plan(checked: CheckedInput) -> FilePlan:
     tensor = arrange_tensor(checked)
     header, variable, conversion = tensor.header, tensor.variable, tensor.conversion
     layout: Dense | LabelledBlocks = Dense(header.lengths, header.element, header.stop)
-    if tensor.labels:
-        layout = LabelledBlocks.from_labels(header, *pack_labels(checked, tensor.labels))
+    if header.mapped:
+        layout = pack_blocks(checked, header, tensor.rows)
         variable = _rechunk_to_blocks(variable, layout)
     planned = PlannedVariable(variable, layout, conversion)
     return FilePlan(layout.stop, (Piece(0, header.pack()),), (planned,))
@@ -69,16 +69,10 @@ class Arranged:
     """A tensor in the order of the file."""
 
     header: VespaHeader
-    # Labels of the blocks by mapped dimension.
-    labels: Mapping[str, Strings]
+    # Labels of each block.
+    rows: list[Row]
     variable: Variable
     conversion: Conversion
-
-    @property
-    def rows(self) -> list[tuple[str, ...]]:
-        """The labels of each block."""
-        columns = (column.tolist() for column in self.labels.values())
-        return list(zip(*columns, strict=True)) if self.labels else [()]
 
     def encode(self, values: Array) -> Array:
         """Convert values to stored cells."""
@@ -115,13 +109,14 @@ def arrange_tensor(checked: CheckedInput) -> Arranged:
         prod(variable.sizes[dim] for dim in block_dims),
     )
     _check_attrs(checked, name, variable, labels)
-    columns = list(labels.values())
-    for block, earlier, repeated in find_repeated_blocks(lambda: [columns]) if columns else ():
+    rows: list[Row] = list(zip(*labels.values(), strict=True)) if labels else [()]
+    for block, earlier in find_repeated_blocks(rows):
         raise ValueError(
-            f"{checked.path}: block {block} has the same labels as block "
-            f"{earlier}, {repeated}, which Vespa may refuse; use different labels"
+            f"{checked.path}: block {block} has the same labels as block {earlier}, "
+            f"{shorten(', '.join(map(repr, rows[block])))}, which Vespa may refuse; use different "
+            "labels"
         )
-    return Arranged(header, labels, variable.transpose(*block_dims, *indexed), conversion)
+    return Arranged(header, rows, variable.transpose(*block_dims, *indexed), conversion)
 
 
 def _find_block_labels(
@@ -181,9 +176,8 @@ def _find_file_names(
     checked: CheckedInput, variable: Variable, names: tuple[str, ...], taken: Collection[str]
 ) -> dict[str, str]:
     """Return checked names in the file, without underscores that the reader appended."""
-    file_info = variable.encoding.get("tensorfmt", {})
-    type_ = str(file_info.get(TYPE, variable.attrs.get(TYPE, "")))
-    typed = set(re.findall(r"(\w+)[\[{]", type_))
+    type_ = get_file_info(variable, "vespa").get(TYPE, variable.attrs.get(TYPE, ""))
+    typed = set(re.findall(r"(\w+)[\[{]", str(type_)))
     names_in_file = {name: name for name in names}
     for name in set(names) - typed:
         if (stem := name.rstrip("_")) in typed.difference(names) and stem in taken:
@@ -243,13 +237,6 @@ class LabelledBlocks(Blocks):
 
     labels: Bytes
 
-    @classmethod
-    def from_labels(cls, header: VespaHeader, labels: Bytes, sizes: Integers) -> LabelledBlocks:
-        """Compute the offsets of blocks from their packed labels and the sizes of the labels."""
-        offsets = np.full(sizes.size + 1, header.stop, dtype=np.int64)
-        offsets[1:] += np.cumsum(sizes + header.block_bytes)
-        return cls(header, offsets, labels)
-
     @property
     def write_units(self) -> tuple[int, ...]:
         """Whole blocks with their labels."""
@@ -280,18 +267,19 @@ class LabelledBlocks(Blocks):
             yield Extents.single(start, stop), joined
 
 
-def pack_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tuple[Bytes, Integers]:
-    """Pack the labels of all blocks, and return their size per block."""
+def pack_blocks(checked: CheckedInput, header: VespaHeader, rows: list[Row]) -> LabelledBlocks:
+    """Pack the labels of all blocks, and compute the offsets of the blocks."""
     try:
-        packed = [list(map(pack_string, column)) for column in columns.values()]
+        packed = [b"".join(map(pack_string, row)) for row in rows]
     except UnicodeEncodeError as error:
         raise ValueError(
             f"{checked.path}: the label {shorten(repr(error.object))} cannot be encoded as UTF-8; "
             "change it"
         ) from None
-    rows = list(map(b"".join, zip(*packed, strict=True)))
-    sizes = np.fromiter(map(len, rows), np.int64, len(rows))
-    return np.frombuffer(b"".join(rows), dtype=np.uint8), sizes
+    offsets = np.full(len(rows) + 1, header.stop, dtype=np.int64)
+    sizes = np.fromiter(map(len, packed), np.int64, len(rows))
+    offsets[1:] += np.cumsum(sizes + header.block_bytes)
+    return LabelledBlocks(header, offsets, np.frombuffer(b"".join(packed), dtype=np.uint8))
 
 
 def format_feed(
