@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 from uuid import uuid4
 
@@ -22,7 +23,7 @@ from xr_tensorfmt.core.layout import Transposed
 from xr_tensorfmt.core.selection import indices_to_array, normalize_entry
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import drop_chunks, find_undecoded_tensor
-from xr_tensorfmt.formats.pycauset.packed import Packed
+from xr_tensorfmt.formats.pycauset.matrices import WORD_BYTES, Packed, Pieces
 
 __all__ = ["count_between", "interval_sizes", "links", "popcount"]
 
@@ -184,55 +185,57 @@ def _count_packed(variable: Variable, summed_axes: Sequence[int]) -> Any:
     return values[picks[kept[0]][1]] if kept else values.sum()
 
 
-def _iterate_rows(
+def _read_batches(
     source: Source, bits: Packed, rows: Integers, columns: range
-) -> Iterator[tuple[int, int, int, Bytes]]:
-    """Yield the position, first stored column, first bit and packed bytes of each row."""
-    width = len(columns)
-    step = max(1, 8 * _CACHED_BYTES // max(1, width))
-    for first in range(0, rows.size if width else 0, step):
+) -> Iterator[tuple[int, Bytes, Pieces]]:
+    """Yield batches of rows: the position of the first one, the packed words, and their pieces."""
+    step = max(1, 8 * _CACHED_BYTES // max(1, len(columns)))
+    for first in range(0, rows.size if columns else 0, step):
         batch = rows[first : first + step]
-        extents, pieces = bits.find_pieces(batch, columns.start, columns.stop)
-        packed = source.read(extents) if pieces else np.empty(0, np.uint8)
-        for number, (start, bit, lead) in enumerate(pieces, first):
-            yield number, lead, bit, packed[start : start + ceil_div(bit + width - lead, 8)]
+        extents, pieces = bits.find_pieces(batch, columns.start, columns.stop, WORD_BYTES)
+        if len(pieces):
+            yield first, source.read(extents), pieces
 
 
 def _count_rows(source: Source, bits: Packed, rows: Integers, columns: range) -> Integers:
     """Count the bits of rows."""
-    counts = np.zeros(rows.size, dtype=np.int64)
-    for number, lead, bit, stored in _iterate_rows(source, bits, rows, columns):
-        # The first and last byte may hold bits of other columns.
-        stored[0] &= 0xFF & 0xFF << bit
-        stored[-1] &= 0xFF >> (lead - bit - len(columns)) % 8
-        counts[number] = np.bitwise_count(stored).sum()
+    counts, all_bits = np.zeros(rows.size, dtype=np.int64), np.uint64(2**64 - 1)
+    for first, packed, pieces in _read_batches(source, bits, rows, columns):
+        positions, skipped, leads = pieces.T
+        words, stops = packed.view("<u8"), skipped + len(columns) - leads
+        begins = positions // WORD_BYTES
+        ends = begins + ceil_div(stops, 64)
+        # The first and last word may hold bits of other columns.
+        words[begins] &= all_bits << skipped.astype(np.uint64)
+        words[ends - 1] &= all_bits >> (-stops % 64).astype(np.uint64)
+        # Every second sum is of the words between two rows.
+        bounds = np.stack([begins, ends], axis=1).ravel()[:-1]
+        sums = np.add.reduceat(np.bitwise_count(words[: ends[-1]]), bounds, dtype=np.int64)
+        counts[first : first + len(pieces)] = sums[::2]
     return counts
 
 
 def _count_columns(source: Source, bits: Packed, rows: Integers, columns: range) -> Integers:
     """Count the bits of columns in some rows."""
     counts, part = np.zeros(len(columns), np.int64), np.zeros(len(columns), np.uint8)
-    for number, lead, bit, stored in _iterate_rows(source, bits, rows, columns):
-        count = bit + len(columns) - lead
-        part[lead:] += np.unpackbits(stored, count=count, bitorder="little")[bit:]
-        if number % _BYTE_ROWS == _BYTE_ROWS - 1:
-            counts += part
-            part[:] = 0
+    for first, packed, pieces in _read_batches(source, bits, rows, columns):
+        for number, (start, skipped, lead) in enumerate(pieces.tolist(), first):
+            stop = skipped + len(columns) - lead
+            stored = packed[start : start + ceil_div(stop, 8)]
+            part[lead:] += np.unpackbits(stored, count=stop, bitorder="little")[skipped:]
+            if number % _BYTE_ROWS == _BYTE_ROWS - 1:
+                counts += part
+                part[:] = 0
     return counts + part
 
 
-def _check_bits(da: DataArray) -> None:
-    """Raise TypeError unless an array is a DataArray of bool."""
+def _check_bits(da: DataArray, *, is_square: bool = False) -> None:
+    """Raise an error unless an array is a DataArray of bool, and square if required."""
     if not isinstance(da, DataArray) or da.dtype != np.bool_:
         actual = f"{type(da).__name__} of {getattr(da, 'dtype', 'variables')}"
         raise TypeError(f"expected a DataArray of bool, such as ds[name], not {actual}")
-
-
-def _check_causal(causal: DataArray) -> None:
-    """Raise an error unless an array is a square matrix of bool."""
-    _check_bits(causal)
-    if causal.ndim != 2 or causal.shape[0] != causal.shape[1]:
-        raise ValueError(f"a causal matrix is square, but the shape is {causal.shape}")
+    if is_square and (da.ndim != 2 or da.shape[0] != da.shape[1]):
+        raise ValueError(f"a causal matrix is square, but the shape is {da.shape}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +248,7 @@ class _CausalMatrix:
     @classmethod
     def from_array(cls, causal: DataArray) -> _CausalMatrix:
         """Read the blocks of an array of this engine from the file, and load other arrays."""
-        _check_causal(causal)
+        _check_bits(causal, is_square=True)
         lazy = find_undecoded_tensor(causal.variable)
         if lazy is None:
             return cls(causal.variable.compute(), is_triangle=False)
@@ -295,10 +298,20 @@ def _count_between(
     stops = (row, column + 1) if matrix.is_triangle else (0, len(matrix.lengths))
     for middle in range(*stops):
         left = related if middle == column else matrix.read(row, middle)
-        right = related if middle == row or not left.any() else matrix.read(middle, column)
-        if left.any() and right.any():
-            counts += left.astype(np.float32) @ right.astype(np.float32)
+        if left.any():
+            _add_product(counts, left, related if middle == row else matrix.read(middle, column))
     return counts.astype(np.int32)
+
+
+def _add_product(counts: NDArray[np.float32], left: _Block, right: _Block) -> None:
+    """Add the product of two blocks, from the first to the last row and column with relations."""
+    inner = left.any(axis=0) & right.any(axis=1)
+    if inner.any():
+        masks = left.any(axis=1), inner, right.any(axis=0)
+        bounds = [np.flatnonzero(mask)[[0, -1]] + (0, 1) for mask in masks]
+        rows, middle, columns = starmap(slice, bounds)
+        product = left[rows, middle].astype(np.float32) @ right[middle, columns].astype(np.float32)
+        counts[rows, columns] += product
 
 
 def _find_links(matrix: _CausalMatrix, row: int, column: int, related: _Block) -> _Block:

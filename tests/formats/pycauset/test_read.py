@@ -21,7 +21,7 @@ from tests.paths import DATA
 from tests.pycausetblocks import block_matrix, write_two_blocks
 from xr_tensorfmt import TensorFormatWarning
 from xr_tensorfmt.core.elements import get_stored_name
-from xr_tensorfmt.formats.pycauset.container import decode_map
+from xr_tensorfmt.formats.pycauset import decode_map
 
 RNG = np.random.default_rng(7)
 

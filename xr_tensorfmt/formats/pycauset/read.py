@@ -33,11 +33,14 @@ from xr_tensorfmt.core.header import CORRUPT, Fields, HeaderReader, read_json
 from xr_tensorfmt.core.layout import Layout, transpose_layout
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import Finding, shorten
-from xr_tensorfmt.formats.pycauset import ARGUMENT_PREFIX, MAGIC, NAME, OBJECT_TYPE
-from xr_tensorfmt.formats.pycauset.container import (
+from xr_tensorfmt.formats.pycauset import (
+    ARGUMENT_PREFIX,
     BLOCK_MAGIC,
     HEADER_BYTES,
+    MAGIC,
     METADATA_ALIGNMENT,
+    NAME,
+    OBJECT_TYPE,
     PREAMBLE,
     Slot,
     read_slots,
@@ -45,7 +48,6 @@ from xr_tensorfmt.formats.pycauset.container import (
 from xr_tensorfmt.formats.pycauset.matrices import (
     DTYPES,
     MIN_PAYLOAD_BYTES,
-    R1_BIT_ROW_BYTES,
     VECTORS,
     WORD_BYTES,
     Matrix,
@@ -295,9 +297,7 @@ def _parse_container(metadata: Fields, slot: Slot, limit: int) -> Matrix:
     encoding |= {key: metadata.get(key, kinds[key]) for key in kinds if key in metadata}
     properties = metadata.get("properties", dict, {}).items()
     encoding["properties"] = {x: y for x, y in properties if isinstance(y, int | float | str)}
-    row_bytes = R1_BIT_ROW_BYTES if matrix.matrix_type == "DENSE_FLOAT" else WORD_BYTES
-    length = slot.payload_length
-    return replace(matrix, row_bytes=row_bytes, encoding=encoding, payload_length=length)
+    return replace(matrix, encoding=encoding, payload_length=slot.payload_length)
 
 
 def _build_attrs(metadata: Fields) -> Iterator[tuple[str, Any]]:
@@ -324,32 +324,26 @@ def _describe_derived(matrix: Matrix) -> Iterator[str]:
 
 def _build_matrix(metadata: Fields, version: str, view: Fields, offset: int, limit: int) -> Matrix:
     """Return the matrix. `view` holds scalar, transposition and conjugation."""
-    rows, columns = lengths = metadata.get("rows", int), metadata.get("cols", int)
-    for key, length in zip(("rows", "cols"), lengths, strict=True):
+    lengths = {key: metadata.get(key, int) for key in ("rows", "cols")}
+    for key, length in lengths.items():
         metadata.check(length >= 0, key, length, "a non-negative integer")
     return Matrix(
-        version=version,
-        metadata=metadata,
-        matrix_type=metadata.get("matrix_type", str),
-        data_type=metadata.get("data_type", str),
-        rows=rows,
-        columns=columns,
-        offset=offset,
-        limit=limit,
-        types_offset=metadata.offset or 0,
+        *(metadata.get(key, str) for key in ("matrix_type", "data_type")),
+        *lengths.values(),
+        *(version, offset, limit, metadata.offset or 0),
         seed=metadata.get("seed", int, 0),
         scalar=_get_scalar(view),
         is_transposed=view.get("is_transposed", bool, False),
         is_conjugated=view.get("is_conjugated", bool, False),
+        row_bytes=0 if version == "r1" else WORD_BYTES,
+        metadata=metadata,
     )
 
 
 def _get_scalar(view: Fields) -> complex:
     """Return a number, stored as one or as a map of real and imaginary part; default 1."""
-    value = view.values.get("scalar", 1.0)
-    parts: list[Any] = [value, 0]
-    if isinstance(value, dict):
-        parts = [value.get("real"), value.get("imag")]
+    value: Any = view.values.get("scalar", 1.0)
+    parts = (value.get("real"), value.get("imag")) if isinstance(value, dict) else (value, 0)
     try:
         return complex(*(part + 0.0 for part in parts))
     except (TypeError, OverflowError):
@@ -367,25 +361,24 @@ def _read_numbers(reader: HeaderReader, version: int) -> Matrix:
         reader.check(1 <= number <= len(choices), field, number, expected, offset=offset)
         names.append(choices[number - 1])
         offset += 4
-    matrix_type, data_type = names
     # The gap is zero. In a packed struct, its bytes are the low half of `rows`.
     fields_offset = offset if gap else offset + _GAP_BYTES
     rows, columns, seed, *view = _FIELDS[version].unpack_from(raw, fields_offset)
     scalar, is_temporary, is_transposed = view or (1.0, 0, 0)
-    row_bytes = WORD_BYTES
-    if matrix_type == "INTEGER":
+    matrix_type, size = names[0], reader.source.size
+    is_integer = matrix_type == "INTEGER"
+    if is_integer:
         # A triangle in version 1, without padding. The size decides in version 2.
-        is_dense = version == 2 and reader.source.size == HEADER_BYTES + 4 * rows * columns
+        is_dense = version == 2 and size == HEADER_BYTES + 4 * rows * columns
         matrix_type = "INTEGER" if is_dense else "TRIANGULAR_INTEGER"
-        row_bytes = 4 if version == 1 else WORD_BYTES
-    elif data_type == "INT32":
+    elif names[1] == "INT32":
         matrix_type = _INT32_TYPES.get(matrix_type, matrix_type)
-    values = {"matrix_type": matrix_type, "data_type": data_type, "rows": rows, "cols": columns}
-    values |= {"seed": seed, "scalar": scalar, "is_transposed": bool(is_transposed)}
-    metadata = Fields(reader.source.name, values, _TYPES_OFFSET)
-    return replace(
-        _build_matrix(metadata, f"v{version}", metadata, HEADER_BYTES, reader.source.size),
-        row_bytes=row_bytes,
+    return Matrix(
+        *(matrix_type, names[1], rows, columns, f"v{version}", HEADER_BYTES, size, _TYPES_OFFSET),
+        seed=seed,
+        scalar=scalar,
+        is_transposed=bool(is_transposed),
+        row_bytes=4 if is_integer and version == 1 else WORD_BYTES,
         encoding={"fields_offset": fields_offset, "is_temporary": bool(is_temporary)},
         min_stop=HEADER_BYTES + MIN_PAYLOAD_BYTES,
     )

@@ -13,16 +13,17 @@ from xarray import Variable
 from xr_tensorfmt.core.embedded_metadata import embed_tensor
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.file_format import EMBEDDED_KEY
-from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.errors import build_choice_error
-from xr_tensorfmt.formats.pycauset import ARGUMENT_PREFIX, NAME, OBJECT_TYPE
-from xr_tensorfmt.formats.pycauset.container import HEADER_BYTES, pack_container
+from xr_tensorfmt.formats.pycauset import (
+    ARGUMENT_PREFIX,
+    NAME,
+    OBJECT_TYPE,
+    pack_container,
+)
 from xr_tensorfmt.formats.pycauset.matrices import (
     DTYPES,
-    R1_BIT_ROW_BYTES,
     STORED_ELEMENTS,
     VECTORS,
-    WORD_BYTES,
     Matrix,
     build_layout,
     find_required_shape,
@@ -124,43 +125,29 @@ def _plan_matrix(
 ) -> FilePlan:
     """Plan the file of a matrix."""
     _, variable = checked.single_variable
-    matrix = Matrix(
-        version="r1",
-        matrix_type=matrix_type,
-        data_type=DATA_TYPES[conversion.element.name],
-        rows=variable.shape[0],
-        columns=1 if variable.ndim == 1 else variable.shape[1],
-        offset=HEADER_BYTES,
-        limit=MAX_TENSOR_BYTES,
-        types_offset=0,
-        seed=seed,
-        row_bytes=R1_BIT_ROW_BYTES if matrix_type == "DENSE_FLOAT" else WORD_BYTES,
-    )
+    data_type, (rows, columns) = DATA_TYPES[conversion.element.name], (*variable.shape, 1)[:2]
+    matrix = Matrix(matrix_type, data_type, rows, columns)
     layout, payload_bytes = build_layout(matrix, checked.path)
-    metadata = _build_metadata(matrix)
+    kind = "raw_triangular" if matrix.stored == "triangle" else "raw_dense"
+    scalar = {"real": 1.0, "imag": 0.0}
+    # PyCauset needs these keys to load a matrix.
+    metadata = {
+        "rows": rows,
+        "cols": columns,
+        "seed": seed,
+        "matrix_type": matrix_type,
+        "data_type": data_type,
+        "payload_uuid": uuid4().hex,
+        "payload_layout": {"kind": kind, "params": {}},
+        "view": {"is_transposed": False, "is_conjugated": False, "scalar": scalar},
+        EMBEDDED_KEY: embed_tensor(checked).decode(),
+    }
     if is_causal_set and matrix_type == "CAUSAL":
-        metadata |= _build_causal_set(matrix.rows, variable.attrs)
-    metadata[EMBEDDED_KEY] = embed_tensor(checked).decode()
+        metadata |= _build_causal_set(rows, variable.attrs)
     header, start, block = pack_container(metadata, payload_bytes)
     pieces = (Piece(0, header), Piece(start, block))
     planned = (PlannedVariable(variable, layout, conversion),)
     return FilePlan(start + len(block), pieces, planned)
-
-
-def _build_metadata(matrix: Matrix) -> dict[str, Any]:
-    """Return the metadata that PyCauset needs to load a matrix."""
-    layout = "raw_triangular" if matrix.stored == "triangle" else "raw_dense"
-    scalar = {"real": 1.0, "imag": 0.0}
-    return {
-        "rows": matrix.rows,
-        "cols": matrix.columns,
-        "seed": matrix.seed,
-        "matrix_type": matrix.matrix_type,
-        "data_type": matrix.data_type,
-        "payload_uuid": uuid4().hex,
-        "payload_layout": {"kind": layout, "params": {}},
-        "view": {"is_transposed": False, "is_conjugated": False, "scalar": scalar},
-    }
 
 
 def _build_causal_set(count: int, attrs: Mapping[Any, Any]) -> dict[str, Any]:
