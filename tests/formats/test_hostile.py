@@ -241,7 +241,7 @@ def test_metadata_of_too_many_values_raise_in_binary(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.MAX_METADATA_VALUES", 1020)
     assert open_lazily(content).sizes == {"row": 1, "col": 1}
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.MAX_METADATA_VALUES", 1000)
-    with pytest.raises(TensorFormatError, match="more than 1000 values, expected at most 1000"):
+    with pytest.raises(TensorFormatError, match="more values or levels, expected at most 1000"):
         open_lazily(content)
 
 

@@ -114,6 +114,15 @@ class Cursor:
         self.last, self.offset = self.offset, self.offset + length
         return taken
 
+    def take_text(self, length: int, field: str) -> str:
+        """Return the next bytes as text. Raises like `HeaderReader.read_field`."""
+        raw = self.take(length, field)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            actual, offset = repr(raw[error.start : error.end]), self.last + error.start
+            raise self.reader.error(field, actual, "UTF-8", offset=offset) from None
+
     def unpack(self, record: Struct, field: str) -> tuple[Any, ...]:
         """Return the next fields of fixed size. Raises like `HeaderReader.read_field`."""
         return record.unpack(self.take(record.size, field))

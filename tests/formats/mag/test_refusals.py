@@ -84,7 +84,10 @@ REFUSED = {
         r"the key length of metadata record 0 at byte 36: 0",
     ),
     "key length": (make_archive(36, "<I", 65536), r"65536, expected 1 to 65535"),
-    "key of metadata": (make_archive(40, "B", 0xFF), r"the key at byte 40: the bytes b'\\xff'"),
+    "key of metadata": (
+        make_archive(40, "B", 0xFF),
+        r"the key of metadata record 0 at byte 40: b'\\xff', expected UTF-8",
+    ),
     "metadata twice": (
         mf.add_checksum(
             struct.pack("<4sIIIII", b"MAG!", 1, 0, 0, 2, 0) + 2 * mf.pack_metadata("n", 1), 8, 12
@@ -110,7 +113,10 @@ REFUSED = {
         make_archive(61, "<2q", 2**62, 4),
         r"the size of '\w+' at byte 41: 4 bytes for each element of shape \(4611686018427387904",
     ),
-    "key of a tensor": (make_archive(81, "B", 0xFF), r"the key at byte 81: the bytes b'\\xff'"),
+    "key of a tensor": (
+        make_archive(81, "B", 0xFF),
+        r"the key of tensor record 0 at byte 81: b'\\xff', expected UTF-8",
+    ),
     "one key twice": (
         mf.add_checksum(make_archive(114, "s", b"w")[:115], 8, 12) + bytes(200),
         "'w' twice",

@@ -129,7 +129,7 @@ def test_long_headers_are_read(spaces: int) -> None:
 @pytest.mark.parametrize("name", ["\\u540d", "\\ud800", "\\xff", "\\0"])
 def test_escaped_names_of_fields_have_a_hint(name: str) -> None:
     content = pack_header(format_fields(descr=f"[('{name}', '<f4')]"), b"\3\0", bytes(8))
-    with pytest.raises(TensorFormatError, match="take one of its fields") as caught:
+    with pytest.raises(TensorFormatError, match="or take a field") as caught:
         open_lazily(content)
     str(caught.value).encode()
 
@@ -180,14 +180,14 @@ def test_names_without_flag_of_utf8_are_read() -> None:
 
 FOREIGN: Mapping[str, tuple[Any, str]] = {
     "objects": (np.array([{}, None]), "object, .*Python objects are a pickle"),
-    "fields": (np.zeros(2, [("x", "f4"), ("y", "i4")]), "take one of its fields"),
-    "fields of version 3": (np.zeros(2, [("名", "f4")]), "take one of its fields"),
+    "fields": (np.zeros(2, [("x", "f4"), ("y", "i4")]), "or take a field"),
+    "fields of version 3": (np.zeros(2, [("名", "f4")]), "or take a field"),
     "an object in fields": (np.zeros(2, [("x", "O")]), "Python objects are a pickle"),
-    "days": (np.zeros(2, "M8[D]"), r"convert it: .astype\('M8\[s\]'\) for times"),
-    "25 s": (np.zeros(2, "m8[25s]"), r"convert it: .astype\('M8\[s\]'\) for times"),
-    "generic times": (np.zeros(2, "m8"), r"convert it: .astype\('M8\[s\]'\) for times"),
-    "raw bytes": (np.zeros(2, "V3"), "bfloat16 and float8 of other packages"),
-    "bfloat16": (np.zeros(2, ml_dtypes.bfloat16), "bfloat16 and float8 of other packages"),
+    "days": (np.zeros(2, "M8[D]"), "convert it"),
+    "25 s": (np.zeros(2, "m8[25s]"), "convert it"),
+    "generic times": (np.zeros(2, "m8"), "convert it"),
+    "raw bytes": (np.zeros(2, "V3"), "convert it"),
+    "bfloat16": (np.zeros(2, ml_dtypes.bfloat16), "convert it"),
 }
 
 

@@ -70,7 +70,7 @@ REFUSED = {
     "version 1, neither": (patch(GOOD_V2, 8, b"\1\0\0\0\x09"), r"1, then bytes 09 00 00 00"),
     "session store": (
         b"PYCAUSET\1" + bytes(200),
-        r"the version at byte 8: 1, .*the backing store of a Py.*pycauset\.save",
+        r"the version at byte 8: 1, .*the backing store of a PyCauset session, .*pycauset\.save",
     ),
     "matrix type": (patch(GOOD_V2, 12, b"\7"), r"matrix type at byte 12: 7, expected 1 \(CAUSAL"),
     "data type": (patch(GOOD_V2, 16, b"\5"), r"data type at byte 16: 5, expected 1 \(BIT\)"),
@@ -128,16 +128,16 @@ REFUSED = {
     ),
     "metadata magic": (
         replace_block(b"PCMX" + BLOCK[4:]),
-        r"metadata block of slot A at byte 4176: b'PCMX' .*, expected b'PCMB'",
+        r"metadata block of slot A at byte 4176: b'PCMX', .*, expected b'PCMB'",
     ),
     "metadata version": (
         replace_block(patch(BLOCK, 4, b"\2")),
-        r": b'PCMB' and versions \[2, 1\], expected b'PCMB' and versions \[1, 1\]",
+        r": b'PCMB', versions \[2, 1\] .*, expected b'PCMB', versions \[1, 1\]",
     ),
     "metadata checksum": (replace_block(patch(BLOCK, 40, b"!")), r": checksum 0x.* as computed"),
     "metadata length": (
         replace_block(patch(BLOCK, 16, struct.pack("<Q", 2**40))),
-        r": a map of 1099511627776 bytes, expected at most",
+        r"a map of 1099511627776 bytes, expected .* at most",
     ),
     "metadata too short": (
         replace_block(b"PCMB"),
@@ -145,29 +145,32 @@ REFUSED = {
     ),
     "no map": (
         replace_block(pf.block(b"\1\1")),
-        r"the metadata at byte 4210: a value of type bool, expected a map",
+        r"the metadata at byte 4209: a value of type bool up to byte 4210, expected a map",
     ),
     "more than a map": (
         replace_block(pf.block(pf.encode({}) + b"\0")),
-        r"the metadata at byte 4213: 1 more bytes, expected the end of the map",
+        r"the metadata at byte .*: a value of type dict up to byte 4213, expected .* byte 4214",
     ),
     "unknown tag": (
         replace_block(pf.block(b"\x09")),
-        r"a value of type 9, expected a type up to 8",
+        r"a value of type 9, expected 1 to 8",
     ),
     "empty map": (
         replace_block(pf.block(b"")),
-        r"0 bytes up to the end of the map, expected 1 bytes",
+        r"the metadata at byte 4208: truncated",
     ),
     "many entries": (
         replace_block(pf.block(b"\x08\xff\xff\xff\xff")),
-        r"0 bytes up to the end of the map, expected 2 bytes",
+        r"a length of 4294967295, expected at most 0",
     ),
     "no text": (
         replace_block(pf.block(b"\x08\1\0\0\0\1\0\xff\1\1")),
-        r"b'\\xff', expected a string in UTF-8",
+        r"b'\\xff', expected UTF-8",
     ),
-    "deep": (replace_block(pf.block(DEEP)), r"more than 32 nested maps and arrays"),
+    "deep": (
+        replace_block(pf.block(DEEP)),
+        r"more values or levels, expected at most 524288 values in 32 levels",
+    ),
     "a key twice": (
         replace_block(pf.block(pf.encode(FACTS).replace(b"\4\0seed", b"\4\0rows"))),
         r"metadata at byte \d+: the key 'rows' twice, expected unique keys",
@@ -180,7 +183,7 @@ REFUSED = {
     ),
     "no type": (
         make_container(without="matrix_type"),
-        r"metadata.matrix_type at byte 4176: no such key, .*save it again",
+        r"metadata.matrix_type at byte 4176: no such key, .*fetch it again",
     ),
     "no data type": (make_container(without="data_type"), r"metadata.data_type .*no such key"),
     "no uuid": (make_container(without="payload_uuid"), r"metadata.payload_uuid .*no such key"),

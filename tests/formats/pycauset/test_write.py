@@ -20,8 +20,10 @@ from tests import pycausetfiles as pf
 from tests.opening import open_lazily
 from xr_tensorfmt import TensorFormatWarning, to_file
 from xr_tensorfmt.core.embedded_metadata import array_to_json
+from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.formats.pycauset import decode_map, encode_map, matrices
 from xr_tensorfmt.formats.pycauset.write import WRITTEN
+from xr_tensorfmt.sources import find_source
 
 RNG = np.random.default_rng(3)
 
@@ -58,7 +60,7 @@ def get_storage_attrs(path: Path, name: str = "tensor") -> dict[str, Any]:
 
 def read_metadata(content: bytes) -> dict[str, Any]:
     offset, length = (int.from_bytes(content[item : item + 8], "little") for item in (40, 48))
-    return decode_map(content[offset + 32 : offset + length], "<path>", 0)
+    return decode_map(HeaderReader(find_source(content)[0]), offset + 32, offset + length)
 
 
 def check_bytes(path: Path, payload: bytes, **expected: Any) -> dict[str, Any]:

@@ -27,28 +27,17 @@ from xr_tensorfmt.core.file_format import Container, OpenOptions
 from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.errors import Finding, TensorFormatError
+from xr_tensorfmt.formats import mag
 from xr_tensorfmt.formats.keyed import build_key_error
-from xr_tensorfmt.formats.mag import (
-    DTYPES,
-    INCOMPLETE,
-    INTEGERS,
-    LITTLE_ENDIAN,
-    MAGIC,
-    STREAM_MAGIC,
-    VERSION,
-    build_container,
-    check_placement,
-    round_up,
-)
 
 # dtypes of streams, of archive 1, and of archive 100 until November 2025, by number.
 EARLY_ARCHIVE_DTYPES = ("float32", "float16", "bool", "int32")
 # Archive 100 from November 2025 on.
-LATE_ARCHIVE_DTYPES = ("float32", "float16", "bool", *INTEGERS)
+LATE_ARCHIVE_DTYPES = ("float32", "float16", "bool", *mag.INTEGERS)
 # dtypes and alignment of data of snapshots, by version.
 SNAPSHOTS = {
-    100: (("float32", "float16", "bfloat16", "bool", *INTEGERS), 1),
-    200: (DTYPES, 16),
+    100: (("float32", "float16", "bfloat16", "bool", *mag.INTEGERS), 1),
+    200: (mag.DTYPES, 16),
 }
 VERSIONS = (1, *SNAPSHOTS)
 
@@ -95,12 +84,12 @@ class TensorRecord:
 
 def read_file(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of any container but a snapshot of version 300."""
-    magic = reader.read_head(len(MAGIC))
-    if magic == STREAM_MAGIC:
+    magic = reader.read_head(len(mag.MAGIC))
+    if magic == mag.STREAM_MAGIC:
         return _read_stream(reader, options)
-    version = reader.read_unsigned(len(MAGIC), 4, "the version")
-    if magic != MAGIC or version not in VERSIONS:
-        expected = f"{MAGIC!r} and one of {', '.join(map(str, (*VERSIONS, VERSION)))}"
+    version = reader.read_unsigned(len(mag.MAGIC), 4, "the version")
+    if magic != mag.MAGIC or version not in VERSIONS:
+        expected = f"{mag.MAGIC!r} and one of {', '.join(map(str, (*VERSIONS, mag.VERSION)))}"
         hint = "the file has another format, or is newer than this version of xr_tensorfmt"
         raise reader.error("magic and version", f"{magic!r} and {version}", expected, hint, 0)
     # Version 100 is an archive or a snapshot.
@@ -119,11 +108,11 @@ def _build_layouts(
         if record.dtype >= len(dtypes):
             field, expected = f"the dtype of {key!r}", f"a number below {len(dtypes)}"
             raise reader.error(field, record.dtype, expected, offset=start)
-        element, count = LITTLE_ENDIAN[dtypes[record.dtype]], prod(shape)
+        element, count = mag.LITTLE_ENDIAN[dtypes[record.dtype]], prod(shape)
         nbytes = count * element.stored.itemsize
         check_size(path, shape, element.stored.itemsize, start, repr(key))
         # Elements in releases, padded bytes in earlier commits, bytes in the specification.
-        if record.length not in (None, count, round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes):
+        if record.length not in (None, count, mag.round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes):
             field = f"the length of {key!r}"
             expected = f"{count} elements or {nbytes} bytes for shape {shape}"
             raise reader.error(field, record.length, expected, offset=start)
@@ -133,21 +122,11 @@ def _build_layouts(
     return layouts
 
 
-def _take_key(cursor: Cursor, length: int, record_name: str) -> str:
-    raw = cursor.take(length, f"the key of {record_name}")
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        actual = f"the bytes {raw[error.start : error.end]!r}"
-        offset = cursor.last + error.start
-        raise cursor.reader.error("the key", actual, "UTF-8", offset=offset) from None
-
-
 def _read_key(cursor: Cursor, record_name: str) -> str:
     field = f"the key length of {record_name}"
     (length,) = cursor.unpack(_COUNT, field)
     cursor.check(1 <= length <= MAX_KEY_BYTES, field, length, f"1 to {MAX_KEY_BYTES}")
-    return _take_key(cursor, length, record_name)
+    return cursor.take_text(length, f"the key of {record_name}")
 
 
 def _check_checksum(
@@ -182,15 +161,17 @@ def _read_archive(reader: HeaderReader, options: OpenOptions) -> Container:
     stop = cursor.offset
     # An offset of 0 cannot be relative to the start of the file.
     is_relative = bool(records) and records[0].offset == 0
-    base = round_up(stop, ARCHIVE_ALIGNMENT) if is_relative else 0
+    base = mag.round_up(stop, ARCHIVE_ALIGNMENT) if is_relative else 0
     layouts = _build_layouts(reader, records, dtypes, base)
-    check_placement(reader, layouts, stop, reader.source.size)
+    mag.check_placement(reader, layouts, stop, reader.source.size)
     # magnetron reserves up to this size.
     sizes = [layout.stop - layout.offset for layout in layouts.values()]
-    reserved = sum(round_up(size, ARCHIVE_ALIGNMENT) for size in sizes)
+    reserved = sum(mag.round_up(size, ARCHIVE_ALIGNMENT) for size in sizes)
     reserved += (len(layouts) + 1) * ARCHIVE_ALIGNMENT + len(metadata) * RESERVED_METADATA_BYTES
     file_info = {"version": version, "container": "archive", "checksum": checksum}
-    return build_container(reader, options, layouts, stop + reserved, file_info, metadata, findings)
+    return mag.build_container(
+        reader, options, layouts, stop + reserved, file_info, metadata, findings
+    )
 
 
 def _read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
@@ -266,8 +247,8 @@ def _read_stream(reader: HeaderReader, options: OpenOptions) -> Container:
         layouts[key] = replace(layout, offset=stop)
         stop = layouts[key].stop
     expected = f"{stop - start} bytes for all tensors"
-    reader.check(stop == size, "the data", f"{size - start} bytes", expected, INCOMPLETE, start)
-    return build_container(
+    reader.check(stop == size, "the data", f"{size - start} bytes", expected, mag.INCOMPLETE, start)
+    return mag.build_container(
         reader, options, layouts, size, {"version": version, "container": "stream"}
     )
 
@@ -285,7 +266,7 @@ def _read_stream_record(cursor: Cursor, index: int) -> TensorRecord:
     field, expected = f"the shape of {record_name}", f"{rank} lengths of 1 and more, then ones"
     holds = min(lengths) >= 1 and max(lengths[rank:], default=1) <= 1
     cursor.check(holds, field, lengths, expected, skip=4)
-    key = _take_key(cursor, length, record_name)
+    key = cursor.take_text(length, f"the key of {record_name}")
     return TensorRecord(key, tuple(lengths[:rank]), dtype, 0, record_offset=record_offset)
 
 
@@ -305,13 +286,13 @@ def _read_snapshot(reader: HeaderReader, options: OpenOptions) -> Container:
     findings = _check_checksum(cursor, options, checksum, 20)
     cursor.expect(b"BUF!")
     dtypes, alignment = SNAPSHOTS[version]
-    start, stop = round_up(cursor.offset, alignment), reader.source.size
+    start, stop = mag.round_up(cursor.offset, alignment), reader.source.size
     layouts = _build_layouts(reader, records, dtypes, start)
     layouts = {key: layouts[key] for key in keys if key in layouts}
-    check_placement(reader, layouts, start, stop, alignment)
+    mag.check_placement(reader, layouts, start, stop, alignment)
     file_info: dict[str, Any] = {"version": version, "container": "snapshot"}
     file_info |= {"checksum": checksum, "seconds_since_1970": seconds}
-    return build_container(reader, options, layouts, stop, file_info, findings=findings)
+    return mag.build_container(reader, options, layouts, stop, file_info, findings=findings)
 
 
 def _read_pool(cursor: Cursor) -> list[str]:
@@ -324,7 +305,7 @@ def _read_pool(cursor: Cursor) -> list[str]:
     cursor.check(ascend, field, offsets[:8], "0 and then ascending offsets")
     cursor.check(offsets[-1] <= MAX_POOL_BYTES, field, offsets[-1], f"up to {MAX_POOL_BYTES}")
     cursor.reader.read_field(cursor.offset, offsets[-1], "the strings")
-    return [_take_key(cursor, stop - start, "a tensor") for start, stop in pairwise(offsets)]
+    return [cursor.take_text(stop - start, "a key") for start, stop in pairwise(offsets)]
 
 
 def _read_descriptor(cursor: Cursor, keys: list[str], index: int) -> TensorRecord:

@@ -17,21 +17,7 @@ from xr_tensorfmt.core.embedded_metadata import (
 )
 from xr_tensorfmt.core.file_format import EMBEDDED_KEY
 from xr_tensorfmt.core.layout import Dense
-from xr_tensorfmt.formats import keyed
-from xr_tensorfmt.formats.mag import (
-    ALIGNMENT,
-    DTYPE_NAMES,
-    DTYPES,
-    FILE_INFO,
-    HEADER,
-    LITTLE_ENDIAN,
-    MAGIC,
-    MAX_DOCUMENT_BYTES,
-    METADATA,
-    TENSORS,
-    VERSION,
-    round_up,
-)
+from xr_tensorfmt.formats import keyed, mag
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
@@ -43,15 +29,15 @@ MAX_SNAPSHOT_DIMENSIONS = 16
 
 def plan(checked: CheckedInput) -> FilePlan:
     """Plan a file."""
-    checked = checked.encode(LITTLE_ENDIAN)
-    variables, embedded = keyed.select_stored(checked, LITTLE_ENDIAN, empty=False)
+    checked = checked.encode(mag.LITTLE_ENDIAN)
+    variables, embedded = keyed.select_stored(checked, mag.LITTLE_ENDIAN, empty=False)
     for variable, conversion in variables:
         if variable.ndim > MAX_SNAPSHOT_DIMENSIONS:
             raise ValueError(
                 f"{checked.path}: {conversion.name!r} has {variable.ndim} dimensions, and "
                 f"magnetron loads at most {MAX_SNAPSHOT_DIMENSIONS}; stack some of them"
             )
-    placed = keyed.place_tensors(variables, ALIGNMENT)
+    placed = keyed.place_tensors(variables, mag.ALIGNMENT)
     data_bytes = max((layout.stop for layout in placed.values()), default=0)
     if not data_bytes:
         raise ValueError(
@@ -60,9 +46,11 @@ def plan(checked: CheckedInput) -> FilePlan:
         )
     metadata = _build_metadata(checked, variables, embedded)
     content = _pack_document(placed, metadata)
-    check_header_size(checked, content, MAX_DOCUMENT_BYTES)
-    start = round_up(HEADER.size + len(content), ALIGNMENT)
-    header = HEADER.pack(MAGIC, VERSION, 0, HEADER.size, len(content), start, data_bytes)
+    check_header_size(checked, content, mag.MAX_DOCUMENT_BYTES)
+    start = mag.round_up(mag.HEADER.size + len(content), mag.ALIGNMENT)
+    header = mag.HEADER.pack(
+        mag.MAGIC, mag.VERSION, 0, mag.HEADER.size, len(content), start, data_bytes
+    )
     planned = starmap(PlannedVariable, keyed.place_variables(variables, placed, start))
     return FilePlan(start + data_bytes, (Piece(0, header + content),), tuple(planned))
 
@@ -93,14 +81,14 @@ def _pack_document(placed: Mapping[str, Dense], metadata: Mapping[str, Any]) -> 
     file_info = (1, timestamp, MAGNETRON_VERSION, "0.3.0")
     entries = {}
     for key, layout in placed.items():
-        dtype_id = DTYPES.index(layout.element.name)
+        dtype_id = mag.DTYPES.index(layout.element.name)
         entries[key] = {
             "shape": layout.shape,
-            "dtype": DTYPE_NAMES[dtype_id],
+            "dtype": mag.DTYPE_NAMES[dtype_id],
             "dtype_id": dtype_id,
             "offset": layout.offset,
             "nbytes": layout.stop - layout.offset,
         }
-    content: dict[str, Any] = dict(zip(FILE_INFO, file_info, strict=True))
-    content |= {METADATA: metadata, TENSORS: entries}
+    content: dict[str, Any] = dict(zip(mag.FILE_INFO, file_info, strict=True))
+    content |= {mag.METADATA: metadata, mag.TENSORS: entries}
     return dumps(content, separators=(",", ":"), ensure_ascii=False).encode()

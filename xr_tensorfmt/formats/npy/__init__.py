@@ -25,15 +25,7 @@ from xr_tensorfmt.core.file_format import (
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense, Layout, Transposed, column_major
 from xr_tensorfmt.errors import Finding, TensorFormatError
-from xr_tensorfmt.formats import keyed
-from xr_tensorfmt.formats.zip_members import (
-    ZIP_MAGIC,
-    Deflated,
-    check_checksums,
-    open_member,
-    read_directory,
-    read_first_member,
-)
+from xr_tensorfmt.formats import keyed, zip_members
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
@@ -102,18 +94,13 @@ class NpyFormat(Format):
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
         """Plan a file of one array, as `numpy.save` writes it."""
-        from xr_tensorfmt.writing.file_plan import (  # noqa: PLC0415
-            Conversion,  # imports xarray
-            FilePlan,
-            Piece,
-            PlannedVariable,
-        )
+        from xr_tensorfmt.writing import file_plan  # noqa: PLC0415  # imports xarray
 
         rank = checked.single_variable[1].ndim
         name, variable = checked.require_values_only(get_default_dims(rank))
         dtype = variable.dtype
         if isinstance(dtype, np.dtype) and dtype.kind in "mMSU" and name not in checked.encoding:
-            conversion = Conversion(name, Plain(dtype.newbyteorder("<")), exact=True)
+            conversion = file_plan.Conversion(name, Plain(dtype.newbyteorder("<")), exact=True)
         else:
             conversion = checked.choose_conversion(name, variable, build_elements(_WRITTEN))
         element, shape = conversion.element, tuple(map(int, variable.shape))
@@ -122,8 +109,8 @@ class NpyFormat(Format):
         header = BytesIO()
         npy.write_array_header_1_0(header, fields)
         layout = Dense(shape, element, header.tell())
-        planned = PlannedVariable(variable, layout, conversion)
-        return FilePlan(layout.stop, (Piece(0, header.getvalue()),), (planned,))
+        planned = file_plan.PlannedVariable(variable, layout, conversion)
+        return file_plan.FilePlan(layout.stop, (file_plan.Piece(0, header.getvalue()),), (planned,))
 
 
 class NpzFormat(Format):
@@ -132,55 +119,48 @@ class NpzFormat(Format):
     name = "npz"
     title = "NumPy .npz"
     suffixes = (".npz",)
-    magics = (ZIP_MAGIC,)
+    magics = (zip_members.ZIP_MAGIC,)
     open_options = share_options("verify")
 
     def match(self, reader: HeaderReader) -> Match:
         """Check the first member, if compressed only its name. Many formats are zips."""
-        name, content = read_first_member(reader)
+        name, content = zip_members.read_first_member(reader)
         if content.startswith(MAGIC) or (name.endswith(SUFFIX.encode()) and not content):
             return Match.CERTAIN
         is_possible = super().match(reader) and self.find_suffix(reader.source.file_name)
         return Match.POSSIBLE if is_possible else Match.NONE
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
-        """Read the directory of the zip, and the headers of its arrays."""
-        return _read_npz(reader, options)
+        """Read the directory of a zip and the headers of its arrays, concurrently if remote."""
+        members, end = zip_members.read_directory(reader, MAX_NPZ_DIRECTORY_BYTES)
+        files = {member.filename for member in members}
+
+        def read_one(member: ZipInfo) -> Member | TensorFormatError:
+            try:
+                return _read_member(reader, member, files)
+            except TensorFormatError as error:
+                return error
+
+        parsed, corrupt = dict[str, Layout | TensorFormatError](), list[TensorFormatError]()
+        for result in reader.source.run(read_one, members):
+            if isinstance(result, TensorFormatError):
+                corrupt.append(result)
+            else:
+                key, parsed[key] = result
+        layouts, omitted = keyed.split_omitted(parsed)
+        if corrupt and not layouts:
+            raise corrupt[0]
+        findings = [replace(x.to_finding(), hint=f"{x.hint}; it is omitted") for x in corrupt]
+        container = keyed.build_container(
+            *(options, reader.source.name, layouts, {"format": "npz"}),
+            findings=findings,
+            omitted=omitted,
+        )
+        return replace(container, ends=(end,), parsed=members)
 
     def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
         """Check the CRC-32 of all members."""
-        return check_checksums(reader.source, container.parsed)
-
-
-def _read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
-    """Read the directory of a zip and the headers of its arrays, concurrently if remote."""
-    members, end = read_directory(reader, MAX_NPZ_DIRECTORY_BYTES)
-    files = {member.filename for member in members}
-
-    def read_one(member: ZipInfo) -> Member | TensorFormatError:
-        try:
-            return _read_member(reader, member, files)
-        except TensorFormatError as error:
-            return error
-
-    parsed, corrupt = dict[str, Layout | TensorFormatError](), list[TensorFormatError]()
-    for result in reader.source.run(read_one, members):
-        if isinstance(result, TensorFormatError):
-            corrupt.append(result)
-        else:
-            key, parsed[key] = result
-    layouts, omitted = keyed.split_omitted(parsed)
-    if corrupt and not layouts:
-        raise corrupt[0]
-    findings = [
-        replace(error.to_finding(), hint=f"{error.hint}; it is omitted") for error in corrupt
-    ]
-    container = keyed.build_container(
-        *(options, reader.source.name, layouts, {"format": "npz"}),
-        findings=findings,
-        omitted=omitted,
-    )
-    return replace(container, ends=(end,), parsed=members)
+        return zip_members.check_checksums(reader.source, container.parsed)
 
 
 def _read_member(reader: HeaderReader, member: ZipInfo, files: Collection[str]) -> Member:
@@ -188,26 +168,25 @@ def _read_member(reader: HeaderReader, member: ZipInfo, files: Collection[str]) 
     path, offset, file = reader.source.name, member.header_offset, member.filename
     stem = file.removesuffix(SUFFIX)
     key = file if stem in files else stem
-    field = f"the member {key!r}"
-    start, head = open_member(reader, member, field, HEAD_BYTES)
+    field, is_deflated = f"the member {key!r}", member.compress_type != ZIP_STORED
+    start, head = zip_members.open_member(reader, member, field, HEAD_BYTES)
     if stem == file and not head.startswith(MAGIC):
         actual, expected = "no NumPy array", f"an array, or a name with {SUFFIX}"
         return key, reader.error(field, actual, expected, "unzip it", offset)
     stop = min(_compute_header_stop(head), member.file_size)
     if stop > len(head):
-        _, head = open_member(reader, member, field, stop + _DEFLATE_OVERHEAD)
-    is_deflated = member.compress_type != ZIP_STORED
-    origin = 0 if is_deflated else start
-    layout, stop = _parse_array(path, head, origin, key, f"the array {key!r}")
+        _, head = zip_members.open_member(reader, member, field, stop + _DEFLATE_OVERHEAD)
+    layout, stop = _parse_array(path, head, start, key, f"the array {key!r}")
     if isinstance(layout, TensorFormatError):
         return key, layout
-    expected = f"{stop - origin} bytes for shape {layout.shape}"
-    is_complete = stop <= origin + member.file_size
+    expected = f"{stop - start} bytes for shape {layout.shape}"
+    is_complete = stop - start <= member.file_size
     reader.check(is_complete, field, f"{member.file_size} bytes", expected, offset=offset)
     if is_deflated:
         array = layout.inner if isinstance(layout, Transposed) else layout
         assert isinstance(array, Dense)
-        deflated = Deflated(member, start, array)
+        array = replace(array, offset=array.offset - start)  # in the content
+        deflated = zip_members.Deflated(member, start, array)
         layout = column_major(deflated) if isinstance(layout, Transposed) else deflated
     return key, layout
 
@@ -247,8 +226,11 @@ def _parse_array(
         actual = f"not readable ({str(fault).partition(chr(10))[0]})"
         expected, hint = "a header that numpy can read", "the file is truncated or corrupt"
         raise error("the header", actual, expected, hint) from None
-    if hint := _find_hint(dtype):
+    if not _is_supported(dtype):
         expected = "numbers, bools, strings, or times in s, ms, us or ns"
+        hint = "load it with np.load(path), and convert it (.astype or .view) or take a field"
+        if dtype.hasobject:
+            hint = "Python objects are a pickle: trust it to np.load(path, allow_pickle=True)"
         return error("the dtype", dtype, expected, hint), offset
     shape = tuple(map(int, lengths))
     if min(shape, default=0) < 0:
@@ -263,17 +245,6 @@ def _parse_array(
     return column_major(stored) if is_fortran else stored, stored.stop
 
 
-def _find_hint(dtype: np.dtype[Any]) -> str:
-    """Return how to load values of an unsupported dtype, or an empty string."""
-    if dtype.hasobject:
-        return (
-            "Python objects are a pickle, which can run any code: if you trust the file, load "
-            "it by np.load(path, allow_pickle=True) and convert it to numbers or strings"
-        )
+def _is_supported(dtype: np.dtype[Any]) -> bool:
     is_time = dtype.kind in "mM" and np.datetime_data(dtype) in _TIMES
-    if is_time or (dtype.kind in "biufcSU" and dtype.itemsize):
-        return ""
-    return (
-        "load it with np.load(path), and convert it: .astype('M8[s]') for times, .view(...) for "
-        "bfloat16 and float8 of other packages; or take one of its fields"
-    )
+    return is_time or (dtype.kind in "biufcSU" and dtype.itemsize > 0)

@@ -18,17 +18,15 @@ Sources: PyCauset, ``documentation/dev/PyCauset Container Format.md``, and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass, replace
-from functools import partial
-from io import BytesIO
+from dataclasses import dataclass
 from itertools import count
 from struct import Struct, pack
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 from zlib import crc32
 
 from xr_tensorfmt.core.file_format import LazyFormat, Match, OpenOptions, Option, share_options
-from xr_tensorfmt.core.header import Fields, HeaderReader
+from xr_tensorfmt.core.header import CORRUPT, Cursor, Fields, HeaderReader
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.zip_members import ZIP_MAGIC, read_first_member
 
@@ -44,13 +42,16 @@ HEADER_BYTES = 4096
 PREAMBLE = MAGIC + pack("<IBHB", 1, 1, HEADER_BYTES, 0)
 METADATA_ALIGNMENT = 16
 BLOCK_MAGIC = b"PCMB"
-RESAVE = "the file is corrupt; save it again with PyCauset"
 
 MAX_METADATA_BYTES = 64 << 20
 MAX_METADATA_LEVELS = 32
 MAX_METADATA_VALUES = 1 << 19
 
 _SLOT_OFFSETS = {"A": 16, "B": 144}
+# Generation, then offset and length of the values, of the metadata, and of nothing. A CRC-32 of
+# these, and zeros, follow.
+_SLOT, _CRC = Struct("<7Q"), Struct("<I")
+_METADATA = "the metadata"
 # Magic number, version, version of the encoding, 0, size and checksum of the map, 0.
 _BLOCK_HEADER = Struct("<4s3IQ2I")
 _BLOCK_VERSIONS = [1, 1]
@@ -99,7 +100,7 @@ class PycausetFormat(LazyFormat):
 
 @dataclass(frozen=True)
 class Slot:
-    """Pointers to the values and to a metadata block, with a checksum."""
+    """Pointers to the values and to a metadata block."""
 
     name: str
     generation: int
@@ -107,17 +108,6 @@ class Slot:
     payload_length: int
     metadata_offset: int
     metadata_length: int
-    hot_offset: int = 0
-    hot_length: int = 0
-    checksum: int = 0
-
-    STRUCT: ClassVar = Struct("<7QI")
-    """Encoding of a slot. Zeros follow."""
-
-    @property
-    def computed_checksum(self) -> int:
-        """CRC-32 of the other fields."""
-        return crc32(self.STRUCT.pack(*astuple(self)[1:])[:-4])
 
     @property
     def metadata_stop(self) -> int:
@@ -130,10 +120,12 @@ def read_slots(reader: HeaderReader) -> tuple[list[tuple[Slot, Fields]], list[Te
     header = reader.read_field(0, HEADER_BYTES, "the header")
     valid, errors = [], []
     for name, offset in _SLOT_OFFSETS.items():
-        slot = Slot(name, *Slot.STRUCT.unpack_from(header, offset))
+        raw = header[offset : offset + _SLOT.size]
+        (checksum,) = _CRC.unpack_from(header, offset + _SLOT.size)
+        slot = Slot(name, *_SLOT.unpack(raw)[:5])
         try:
-            _check_slot(reader, slot, offset)
-            valid.append((slot, _read_metadata(reader, slot)))
+            _check_checksum(reader, f"slot {name}", checksum, raw, offset)
+            valid.append((slot, _read_metadata(reader, slot, offset)))
         except TensorFormatError as error:
             errors.append(error)
     if not valid:
@@ -142,41 +134,36 @@ def read_slots(reader: HeaderReader) -> tuple[list[tuple[Slot, Fields]], list[Te
     return sorted(valid, key=lambda pair: -pair[0].generation), errors
 
 
-def _check_slot(reader: HeaderReader, slot: Slot, offset: int) -> None:
-    """Raise TensorFormatError if a slot is invalid."""
-    check = partial(reader.check, field=f"slot {slot.name}", hint=RESAVE, offset=offset)
-    computed, payload, metadata = slot.computed_checksum, slot.payload_offset, slot.metadata_offset
-    actual, expected = f"checksum {slot.checksum:#010x}", f"{computed:#010x} as computed"
-    check(slot.checksum == computed, actual=actual, expected=expected)
-    stop = max(payload + slot.payload_length, slot.metadata_stop)
-    is_valid = payload % HEADER_BYTES == 0 == metadata % METADATA_ALIGNMENT
-    is_valid = is_valid and payload >= HEADER_BYTES and stop <= reader.source.size
-    actual = f"payload offset {payload}, metadata offset {metadata}, ranges up to byte {stop}"
-    expected = f"multiples of {HEADER_BYTES} and {METADATA_ALIGNMENT}, up to {reader.source.size}"
-    check(is_valid, actual=actual, expected=expected)
+def _check_checksum(
+    reader: HeaderReader, field: str, stored: int, content: bytes, offset: int
+) -> None:
+    actual, expected = f"checksum {stored:#010x}", f"{crc32(content):#010x} as computed"
+    reader.check(stored == crc32(content), field, actual, expected, offset=offset)
 
 
-def _read_metadata(reader: HeaderReader, slot: Slot) -> Fields:
-    """Read the metadata block of a slot."""
+def _read_metadata(reader: HeaderReader, slot: Slot, slot_offset: int) -> Fields:
+    """Check the pointers of a slot, and read its metadata block."""
+    payload, size = slot.payload_offset, reader.source.size
     start, length, skipped = slot.metadata_offset, slot.metadata_length, _BLOCK_HEADER.size
+    stop = max(payload + slot.payload_length, slot.metadata_stop)
+    is_aligned = payload % HEADER_BYTES == 0 == start % METADATA_ALIGNMENT
+    is_valid = is_aligned and payload >= HEADER_BYTES and stop <= size
+    actual = f"payload offset {payload}, metadata offset {start}, ranges up to byte {stop}"
+    expected = f"multiples of {HEADER_BYTES} and {METADATA_ALIGNMENT}, up to {size}"
+    reader.check(is_valid, f"slot {slot.name}", actual, expected, offset=slot_offset)
     field = f"the metadata block of slot {slot.name}"
-    check = partial(reader.check, field=field, hint=RESAVE, offset=start)
     expected = f"from {skipped} to {MAX_METADATA_BYTES} bytes"
     is_valid = skipped <= length <= MAX_METADATA_BYTES
-    check(is_valid, actual=f"{length} bytes", expected=expected)
+    reader.check(is_valid, field, f"{length} bytes", expected, offset=start)
     raw = reader.read_field(start, length, field)
     magic, *versions, _, size, checksum, _ = _BLOCK_HEADER.unpack_from(raw)
-    actual = f"{magic!r} and versions {versions}"
-    is_valid = (magic, versions) == (BLOCK_MAGIC, _BLOCK_VERSIONS)
-    check(is_valid, actual=actual, expected=f"{BLOCK_MAGIC!r} and versions {_BLOCK_VERSIONS}")
-    encoded = raw[skipped : skipped + size]
-    expected = f"at most {length - skipped} bytes"
-    check(len(encoded) == size, actual=f"a map of {size} bytes", expected=expected)
-    computed = crc32(encoded)
-    actual, expected = f"checksum {checksum:#010x}", f"{computed:#010x} as computed"
-    check(checksum == computed, actual=actual, expected=expected)
-    values = decode_map(encoded, reader.source.name, start + skipped)
-    return Fields(reader.source.name, values, start, "metadata", RESAVE)
+    actual = f"{magic!r}, versions {versions} and a map of {size} bytes"
+    expected = f"{BLOCK_MAGIC!r}, versions {_BLOCK_VERSIONS} and at most {length - skipped} bytes"
+    is_valid = (magic, versions) == (BLOCK_MAGIC, _BLOCK_VERSIONS) and size <= length - skipped
+    reader.check(is_valid, field, actual, expected, offset=start)
+    _check_checksum(reader, field, checksum, raw[skipped:][:size], start)
+    values = decode_map(reader, start + skipped, start + skipped + size)
+    return Fields(reader.source.name, values, start, "metadata", CORRUPT)
 
 
 def pack_container(metadata: Mapping[str, Any], payload_bytes: int) -> tuple[bytes, int, bytes]:
@@ -188,10 +175,9 @@ def pack_container(metadata: Mapping[str, Any], payload_bytes: int) -> tuple[byt
     start = payload_stop + -payload_stop % METADATA_ALIGNMENT
     header = bytearray(PREAMBLE.ljust(HEADER_BYTES, b"\0"))
     # PyCauset writes both slots with the same pointers.
-    for generation, (name, offset) in zip((1, 0), _SLOT_OFFSETS.items(), strict=True):
-        slot = Slot(name, generation, HEADER_BYTES, payload_bytes, start, len(block))
-        slot = replace(slot, checksum=slot.computed_checksum)
-        Slot.STRUCT.pack_into(header, offset, *astuple(slot)[1:])
+    for generation, offset in zip((1, 0), _SLOT_OFFSETS.values(), strict=True):
+        raw = _SLOT.pack(generation, HEADER_BYTES, payload_bytes, start, len(block), 0, 0)
+        header[offset : offset + _SLOT.size + _CRC.size] = raw + _CRC.pack(crc32(raw))
     return bytes(header), start, block
 
 
@@ -216,59 +202,38 @@ def _encode(value: Any) -> bytes:
     return bytes([tag]) + _NUMBERS[tag].pack(value)
 
 
-def decode_map(encoded: bytes, path: str, start: int) -> dict[str, Any]:
-    """Decode a map that fills the encoded bytes. `start` is their offset in the file."""
-    stream = BytesIO(encoded)
-    try:
-        value = _decode(stream, count(1))
-        _check(isinstance(value, dict), f"a value of type {type(value).__name__}", "a map")
-        rest = len(encoded) - stream.tell()
-        _check(not rest, f"{rest} more bytes", "the end of the map")
-    except UnicodeDecodeError as error:
-        fault = repr(error.object[:20]), "a string in UTF-8"
-    except ValueError as error:
-        fault = error.args
-    else:
-        return value  # type: ignore[no-any-return]
-    raise TensorFormatError(path, "the metadata", *fault, RESAVE, start + stream.tell())
+def decode_map(reader: HeaderReader, start: int, stop: int) -> dict[str, Any]:
+    """Decode a map that fills a range of the file."""
+    cursor = Cursor(reader, start)
+    values = _decode(cursor, stop, count(1))
+    actual = f"a value of type {type(values).__name__} up to byte {cursor.offset}"
+    is_valid = isinstance(values, dict) and cursor.offset == stop
+    cursor.check(is_valid, _METADATA, actual, f"a map up to byte {stop}")
+    return values  # type: ignore[no-any-return]
 
 
-def _decode(stream: BytesIO, numbers: Iterator[int], depth: int = 0) -> Any:
-    """Decode a value. The limit on the number of values bounds the memory."""
-    for number, limit, things in (
-        (depth, MAX_METADATA_LEVELS, "nested maps and arrays"),
-        (next(numbers), MAX_METADATA_VALUES, "values"),
-    ):
-        _check(number <= limit, f"more than {limit} {things}", f"at most {limit}")
-    (tag,) = _take(stream, 1)
+def _decode(cursor: Cursor, stop: int, numbers: Iterator[int], depth: int = 0) -> Any:
+    """Decode a value. The limits bound the memory."""
+    (tag,) = cursor.take(1, _METADATA)
+    is_small = next(numbers) <= MAX_METADATA_VALUES and depth <= MAX_METADATA_LEVELS
+    expected = f"at most {MAX_METADATA_VALUES} values in {MAX_METADATA_LEVELS} levels"
+    cursor.check(is_small, _METADATA, "more values or levels", expected)
+    cursor.check(_BOOL <= tag <= _MAP, _METADATA, f"a value of type {tag}", f"1 to {_MAP}")
     if tag in _NUMBERS:
-        return _take_number(stream, _NUMBERS[tag])
-    _check(tag in range(_STRING, _MAP + 1), f"a value of type {tag}", f"a type up to {_MAP}")
-    length = _take_number(stream, _LENGTH)
+        return cursor.unpack(_NUMBERS[tag], _METADATA)[0]
+    (length,) = cursor.unpack(_LENGTH, _METADATA)
+    rest = stop - cursor.offset
+    cursor.check(length <= rest, _METADATA, f"a length of {length}", f"at most {rest}")
+    if tag in (_STRING, _BYTES):
+        take = cursor.take_text if tag == _STRING else cursor.take
+        return take(length, _METADATA)
     if tag == _ARRAY:
-        return [_decode(stream, numbers, depth + 1) for _ in range(length)]
-    if tag != _MAP:
-        taken = _take(stream, length)
-        return taken.decode() if tag == _STRING else taken
+        return [_decode(cursor, stop, numbers, depth + 1) for _ in range(length)]
     values: dict[str, Any] = {}
     for _ in range(length):
-        key = _take(stream, _take_number(stream, _KEY_LENGTH)).decode()
-        _check(key not in values, f"the key {shorten(repr(key))} twice", "unique keys")
-        values[key] = _decode(stream, numbers, depth + 1)
+        (length,) = cursor.unpack(_KEY_LENGTH, _METADATA)
+        key = cursor.take_text(length, _METADATA)
+        actual = f"the key {shorten(repr(key))} twice"
+        cursor.check(key not in values, _METADATA, actual, "unique keys")
+        values[key] = _decode(cursor, stop, numbers, depth + 1)
     return values
-
-
-def _take(stream: BytesIO, length: int) -> bytes:
-    taken = stream.read(length)
-    actual = f"{len(taken)} bytes up to the end of the map"
-    _check(len(taken) == length, actual, f"{length} bytes")
-    return taken
-
-
-def _take_number(stream: BytesIO, record: Struct) -> Any:
-    return record.unpack(_take(stream, record.size))[0]
-
-
-def _check(holds: bool, actual: str, expected: str) -> None:
-    if not holds:
-        raise ValueError(actual, expected)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array, Boolean, Element, Plain
-from xr_tensorfmt.core.extents import PAGE, Bytes, Extents, Integers, ceil_div, contiguous_chunk
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers, ceil_div
 from xr_tensorfmt.core.gathered import Gathered, put_at
 from xr_tensorfmt.core.header import MAX_ITEM_BYTES, MAX_TENSOR_BYTES, Fields, check_size
 from xr_tensorfmt.core.layout import (
@@ -409,15 +409,6 @@ class Packed(Layout):
                 raw = raw >> bits.astype(np.uint8) & 1
             values[stored] = self.element.decode(raw)
         return values
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return a chunk of whole rows, and of whole pages of the file if possible."""
-        count, columns = self.count, self.columns
-        max_rows = target // (columns * self.dtype.itemsize) if count and columns else 0
-        if not max_rows or self.is_vector:
-            return contiguous_chunk(self.shape, self.dtype.itemsize, target)
-        stored = PAGE if self.is_triangle else self._stride
-        return *contiguous_chunk((count,), stored, max_rows * stored), columns
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode batches of rows."""

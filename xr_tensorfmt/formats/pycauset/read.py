@@ -29,37 +29,13 @@ from xr_tensorfmt.core.file_format import (
     name_dims,
 )
 from xr_tensorfmt.core.gathered import scale_layout
-from xr_tensorfmt.core.header import CORRUPT, Fields, HeaderReader, read_json
+from xr_tensorfmt.core.header import Fields, HeaderReader, read_json
 from xr_tensorfmt.core.layout import Layout, transpose_layout
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import Finding, shorten
-from xr_tensorfmt.formats.pycauset import (
-    ARGUMENT_PREFIX,
-    BLOCK_MAGIC,
-    HEADER_BYTES,
-    MAGIC,
-    METADATA_ALIGNMENT,
-    NAME,
-    OBJECT_TYPE,
-    PREAMBLE,
-    Slot,
-    read_slots,
-)
-from xr_tensorfmt.formats.pycauset.matrices import (
-    DTYPES,
-    MIN_PAYLOAD_BYTES,
-    VECTORS,
-    WORD_BYTES,
-    Matrix,
-    build_blocks,
-    build_layout,
-)
-from xr_tensorfmt.formats.zip_members import (
-    ZIP_MAGIC,
-    check_checksums,
-    open_member,
-    read_directory,
-)
+from xr_tensorfmt.formats import pycauset, zip_members
+from xr_tensorfmt.formats.pycauset import matrices
+from xr_tensorfmt.formats.pycauset.matrices import Matrix
 
 MAX_BLOCKS = 4096
 MAX_BLOCK_LEVELS = 8
@@ -134,18 +110,17 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
     """Check the checksums of a file, and the files of its blocks."""
-    *blocks, file = container.parsed
-    yield from check_checksums(file.source, file.matrix.members)
-    for block in blocks:
-        yield from check_checksums(block.source, block.matrix.members)
-        yield from Tensor("tensor", (), block.stored).validate(block.source, limit)
+    for file in container.parsed:
+        yield from zip_members.check_checksums(file.source, file.matrix.members)
+        if file is not container.parsed[-1]:
+            yield from Tensor("tensor", (), file.stored).validate(file.source, limit)
 
 
 def _build_encoding(file: MatrixFile) -> dict[str, Any]:
     matrix, layout = file.matrix, file.layout
     names = "version", "matrix_type", "data_type", "seed", "is_transposed", "is_conjugated"
     encoding = {
-        "format": NAME,
+        "format": pycauset.NAME,
         **{name: getattr(matrix, name) for name in names},
         "scalar": [complex(matrix.scalar).real, complex(matrix.scalar).imag],
         "is_temporary": False,
@@ -155,7 +130,9 @@ def _build_encoding(file: MatrixFile) -> dict[str, Any]:
     }
     if file.payload_bytes:
         encoding["offset"] = matrix.offset
-    dtype: Any = np.dtype(DTYPES.get(matrix.data_type, "V1"))
+    if matrix.has_diagonal:
+        encoding["has_diagonal"] = 1
+    dtype: Any = np.dtype(matrices.DTYPES.get(matrix.data_type, "V1"))
     name = dtype.name if dtype == layout.dtype else matrix.data_type.lower()
     return {"tensorfmt": encoding, "dtype": build_file_dtype(name, layout.dtype)}
 
@@ -169,7 +146,7 @@ def _open_file(reader: HeaderReader, opened: list[MatrixFile], levels: int) -> M
         return opened[-1]
     if matrix.payload_length is not None and matrix.matrix_type.startswith("TRIANGULAR"):
         matrix = _detect_diagonal(reader, matrix, matrix.payload_length)
-    stored, size = build_layout(matrix, source.name)
+    stored, size = matrices.build_layout(matrix, source.name)
     shape = f"{matrix.rows} x {matrix.columns}"
     field = f"the payload of {shape} {matrix.matrix_type} values of type {matrix.data_type}"
     is_complete = matrix.offset + size <= matrix.limit
@@ -182,7 +159,7 @@ def _open_file(reader: HeaderReader, opened: list[MatrixFile], levels: int) -> M
 def _detect_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matrix:
     """Infer from the payload length whether a triangle of numbers includes its diagonal."""
     strict_bytes, full_bytes = (
-        max(build_layout(triangle, reader.source.name)[1], MIN_PAYLOAD_BYTES)
+        max(matrices.build_layout(triangle, reader.source.name)[1], matrices.MIN_PAYLOAD_BYTES)
         for triangle in (matrix, replace(matrix, has_diagonal=True))
     )
     has_diagonal = matrix.rows > 0 and length in (full_bytes, full_bytes + _LENGTH_EXCESS)
@@ -191,38 +168,32 @@ def _detect_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matri
     elif has_diagonal and length == strict_bytes + _LENGTH_EXCESS:
         # Either a triangle without diagonal by 0.5.0, directly before the metadata, or a complete
         # one by 0.6.
-        offset = matrix.offset + strict_bytes + -strict_bytes % METADATA_ALIGNMENT
-        magic = reader.read_field(offset, len(BLOCK_MAGIC), "the end of the payload")
-        has_diagonal = magic != BLOCK_MAGIC
-    encoding = {**matrix.encoding, "has_diagonal": int(has_diagonal)}
-    return replace(matrix, has_diagonal=has_diagonal, encoding=encoding)
+        offset = matrix.offset + strict_bytes + -strict_bytes % pycauset.METADATA_ALIGNMENT
+        magic = reader.read_field(offset, len(pycauset.BLOCK_MAGIC), "the end of the payload")
+        has_diagonal = magic != pycauset.BLOCK_MAGIC
+    return replace(matrix, has_diagonal=has_diagonal)
 
 
 def _open_blocks(source: Source, matrix: Matrix, opened: list[MatrixFile], levels: int) -> Layout:
     """Open the blocks of a matrix, within the limits."""
     manifest, blocks = matrix.metadata.get_fields("block_manifest", {}), []
-    actual = f"more than {MAX_BLOCKS}, or more than {MAX_BLOCK_LEVELS} levels of them"
-    for entry, rows, columns in _list_blocks(manifest, matrix):
-        is_allowed = levels > 0 and len(opened) < MAX_BLOCKS
-        manifest.check(is_allowed, "children", actual, "fewer blocks")
-        file = _open_block(source, entry, (len(rows), len(columns)), opened, levels - 1)
-        blocks.append((file.source, file.layout, (rows.start, columns.start)))
-    return build_blocks((matrix.rows, matrix.columns), blocks)
-
-
-def _list_blocks(manifest: Fields, matrix: Matrix) -> Iterator[tuple[Fields, range, range]]:
-    """Yield the entries of blocks, with their rows and columns."""
     version = manifest.get("version", int)
     manifest.check(version == 1, "version", version, "1", "the file is of a newer version")
-    row_ranges = _get_ranges(manifest, "row_partitions", matrix.rows)
-    column_ranges = _get_ranges(manifest, "col_partitions", matrix.columns)
+    rows = _get_ranges(manifest, "row_partitions", matrix.rows)
+    columns = _get_ranges(manifest, "col_partitions", matrix.columns)
     grid = manifest.get("children", list)
     lengths = [len(row) if isinstance(row, list) else -1 for row in grid]
-    is_valid = lengths == [len(column_ranges)] * len(row_ranges)
-    expected = f"{len(row_ranges)} x {len(column_ranges)} blocks"
+    is_valid = lengths == [len(columns)] * len(rows)
+    expected = f"{len(rows)} x {len(columns)} blocks"
     manifest.check(is_valid, "children", "another grid", expected)
-    for child, ranges in zip(chain(*grid), product(row_ranges, column_ranges), strict=True):
-        yield replace(manifest, values=child if isinstance(child, dict) else {}), *ranges
+    actual = f"more than {MAX_BLOCKS}, or more than {MAX_BLOCK_LEVELS} levels of them"
+    for child, (row, column) in zip(chain(*grid), product(rows, columns), strict=True):
+        is_allowed = levels > 0 and len(opened) < MAX_BLOCKS
+        manifest.check(is_allowed, "children", actual, "fewer blocks")
+        entry = replace(manifest, values=child if isinstance(child, dict) else {})
+        file = _open_block(source, entry, (len(row), len(column)), opened, levels - 1)
+        blocks.append((file.source, file.layout, (row.start, column.start)))
+    return matrices.build_blocks((matrix.rows, matrix.columns), blocks)
 
 
 def _get_ranges(manifest: Fields, key: str, length: int) -> list[range]:
@@ -254,50 +225,49 @@ def _open_block(
 def _read_header(reader: HeaderReader) -> Matrix:
     """Read the header of any version."""
     head = reader.head
-    if head.startswith(ZIP_MAGIC):
+    if head.startswith(zip_members.ZIP_MAGIC):
         return _read_zip(reader)
-    if head.startswith(PREAMBLE):
+    if head.startswith(pycauset.PREAMBLE):
         return _read_container(reader)
-    reader.check(head.startswith(MAGIC), "the magic number", repr(head[:8]), repr(MAGIC), offset=0)
-    version = reader.read_unsigned(len(MAGIC), 4, "the version")
+    magic = pycauset.MAGIC
+    reader.check(head[:8] == magic, "the magic number", repr(head[:8]), repr(magic), offset=0)
+    version = reader.read_unsigned(len(pycauset.MAGIC), 4, "the version")
     matrix_type = reader.read_unsigned(_TYPES_OFFSET, 4, "the matrix type")
     if version == 2 or (version == 1 and 1 <= matrix_type <= 4):
         return _read_numbers(reader, version)
-    hint = CORRUPT
-    if version == 1 and not any(head[_TYPES_OFFSET:]):
-        hint = "this is the backing store of a PyCauset session; open a file by pycauset.save"
+    hint = "it is newer, or the backing store of a PyCauset session, not a file of pycauset.save"
     actual = f"{version}, then bytes {head[_TYPES_OFFSET:][:4].hex(' ')}"
-    expected = f"2, or 1 and then {PREAMBLE[_TYPES_OFFSET:].hex(' ')} or a matrix type from 1 to 4"
-    raise reader.error("the version", actual, expected, hint, len(MAGIC))
+    expected = "2, or 1 and then 01 00 10 00 or a matrix type from 1 to 4"
+    raise reader.error("the version", actual, expected, hint, len(pycauset.MAGIC))
 
 
 def _read_container(reader: HeaderReader) -> Matrix:
     """Read the newest slot that has readable metadata."""
-    slots, errors = read_slots(reader)
+    slots, errors = pycauset.read_slots(reader)
     slot, metadata = slots[0]
     hint = f"slot {slot.name}, generation {slot.generation}, is read instead"
     findings = tuple(replace(e.to_finding(), hint=f"{e.hint}; {hint}") for e in errors)
     offsets = [s.metadata_offset for s, _ in slots if s.metadata_offset >= slot.payload_offset]
-    matrix = _parse_container(metadata, slot, min(offsets, default=reader.source.size))
-    # A damaged slot may point to the last block.
-    stop = reader.source.size if errors else max(s.metadata_stop for s, _ in slots)
-    return replace(matrix, findings=findings, min_stop=stop)
-
-
-def _parse_container(metadata: Fields, slot: Slot, limit: int) -> Matrix:
-    """Return the matrix that the metadata describes."""
-    view = metadata.get_fields("view", {})
-    matrix = _build_matrix(metadata, "r1", view, slot.payload_offset, limit)
-    if matrix.is_transposed and matrix.matrix_type not in VECTORS:
+    limit = min(offsets, default=reader.source.size)
+    matrix = _build_matrix(metadata, metadata.get_fields("view", {}), slot.payload_offset, limit)
+    if matrix.is_transposed and not matrix.is_vector:
         # Vectors have n rows and 1 column, transposed or not. Matrices state the transposed shape.
         matrix = replace(matrix, rows=matrix.columns, columns=matrix.rows)
     encoding: dict[str, Any] = {"payload_uuid": metadata.get("payload_uuid", str)}
     encoding |= {"slot": slot.name, "generation": slot.generation}
-    kinds = {OBJECT_TYPE: str, "n": int}
-    encoding |= {key: metadata.get(key, kinds[key]) for key in kinds if key in metadata}
+    encoding |= {
+        key: metadata.values[key] for key in (pycauset.OBJECT_TYPE, "n") if key in metadata
+    }
     properties = metadata.get("properties", dict, {}).items()
     encoding["properties"] = {x: y for x, y in properties if isinstance(y, int | float | str)}
-    return replace(matrix, encoding=encoding, payload_length=slot.payload_length)
+    return replace(
+        matrix,
+        encoding=encoding,
+        payload_length=slot.payload_length,
+        findings=findings,
+        # A damaged slot may point to the last block.
+        min_stop=reader.source.size if errors else max(s.metadata_stop for s, _ in slots),
+    )
 
 
 def _build_attrs(metadata: Fields) -> Iterator[tuple[str, Any]]:
@@ -308,7 +278,10 @@ def _build_attrs(metadata: Fields) -> Iterator[tuple[str, Any]]:
         for key, value in spacetime.get("args", dict, {}).items():
             is_plain = isinstance(value, int | float | str)
             plain = value if is_plain else json.dumps(value, default=repr)
-            yield f"{ARGUMENT_PREFIX}{key}", int(plain) if isinstance(plain, bool) else plain
+            yield (
+                f"{pycauset.ARGUMENT_PREFIX}{key}",
+                int(plain) if isinstance(plain, bool) else plain,
+            )
 
 
 def _describe_derived(matrix: Matrix) -> Iterator[str]:
@@ -322,20 +295,23 @@ def _describe_derived(matrix: Matrix) -> Iterator[str]:
             yield f"the {label} {', '.join(map(repr, names))}"
 
 
-def _build_matrix(metadata: Fields, version: str, view: Fields, offset: int, limit: int) -> Matrix:
-    """Return the matrix. `view` holds scalar, transposition and conjugation."""
-    lengths = {key: metadata.get(key, int) for key in ("rows", "cols")}
-    for key, length in lengths.items():
+def _build_matrix(metadata: Fields, view: Fields, offset: int, limit: int) -> Matrix:
+    """Return the matrix of a container. `view` holds scalar, transposition and conjugation."""
+    rows, columns = metadata.get("rows", int), metadata.get("cols", int)
+    for key, length in (("rows", rows), ("cols", columns)):
         metadata.check(length >= 0, key, length, "a non-negative integer")
     return Matrix(
-        *(metadata.get(key, str) for key in ("matrix_type", "data_type")),
-        *lengths.values(),
-        *(version, offset, limit, metadata.offset or 0),
+        metadata.get("matrix_type", str),
+        metadata.get("data_type", str),
+        rows,
+        columns,
+        offset=offset,
+        limit=limit,
+        types_offset=metadata.offset or 0,
         seed=metadata.get("seed", int, 0),
         scalar=_get_scalar(view),
         is_transposed=view.get("is_transposed", bool, False),
         is_conjugated=view.get("is_conjugated", bool, False),
-        row_bytes=0 if version == "r1" else WORD_BYTES,
         metadata=metadata,
     )
 
@@ -343,7 +319,9 @@ def _build_matrix(metadata: Fields, version: str, view: Fields, offset: int, lim
 def _get_scalar(view: Fields) -> complex:
     """Return a number, stored as one or as a map of real and imaginary part; default 1."""
     value: Any = view.values.get("scalar", 1.0)
-    parts = (value.get("real"), value.get("imag")) if isinstance(value, dict) else (value, 0)
+    parts: Any = value, 0
+    if isinstance(value, dict):
+        parts = value.get("real"), value.get("imag")
     try:
         return complex(*(part + 0.0 for part in parts))
     except (TypeError, OverflowError):
@@ -353,7 +331,7 @@ def _get_scalar(view: Fields) -> complex:
 
 def _read_numbers(reader: HeaderReader, version: int) -> Matrix:
     """Read the header of version 1 or 2, with numbers for types."""
-    raw = reader.read_field(0, HEADER_BYTES, "the header")
+    raw = reader.read_field(0, pycauset.HEADER_BYTES, "the header")
     *numbers, gap = _TYPES.unpack_from(raw, _TYPES_OFFSET)
     names, offset = [], _TYPES_OFFSET
     for number, (field, choices) in zip(numbers, _NUMBERED_TYPES.items(), strict=True):
@@ -369,34 +347,38 @@ def _read_numbers(reader: HeaderReader, version: int) -> Matrix:
     is_integer = matrix_type == "INTEGER"
     if is_integer:
         # A triangle in version 1, without padding. The size decides in version 2.
-        is_dense = version == 2 and size == HEADER_BYTES + 4 * rows * columns
+        is_dense = version == 2 and size == pycauset.HEADER_BYTES + 4 * rows * columns
         matrix_type = "INTEGER" if is_dense else "TRIANGULAR_INTEGER"
     elif names[1] == "INT32":
         matrix_type = _INT32_TYPES.get(matrix_type, matrix_type)
     return Matrix(
-        *(matrix_type, names[1], rows, columns, f"v{version}", HEADER_BYTES, size, _TYPES_OFFSET),
+        *(matrix_type, names[1], rows, columns),
+        version=f"v{version}",
+        limit=size,
+        types_offset=_TYPES_OFFSET,
         seed=seed,
         scalar=scalar,
         is_transposed=bool(is_transposed),
-        row_bytes=4 if is_integer and version == 1 else WORD_BYTES,
+        row_bytes=4 if is_integer and version == 1 else matrices.WORD_BYTES,
         encoding={"fields_offset": fields_offset, "is_temporary": bool(is_temporary)},
-        min_stop=HEADER_BYTES + MIN_PAYLOAD_BYTES,
+        min_stop=pycauset.HEADER_BYTES + matrices.MIN_PAYLOAD_BYTES,
     )
 
 
 def _read_zip(reader: HeaderReader) -> Matrix:
     """Read the metadata of a zip archive."""
-    listed, end = read_directory(reader, _MAX_DIRECTORY_BYTES)
+    listed, end = zip_members.read_directory(reader, _MAX_DIRECTORY_BYTES)
     members, starts = {member.filename: member for member in listed}, {}
     hint = "this zip is not a PyCauset matrix; of a '.causet' file, unzip 'matrix.bin' and open it"
     for name in (_METADATA, _DATA):
         field, expected = f"the entry {name!r}", "an entry stored without compression"
         actual = f"missing among {', '.join(map(repr, members))}"
         reader.check(name in members, field, actual, expected, hint, 0)
-        starts[name], _ = open_member(reader, members[name], field)
+        starts[name], _ = zip_members.open_member(reader, members[name], field)
         is_stored, offset = members[name].compress_type == ZIP_STORED, members[name].header_offset
         reader.check(is_stored, field, "compressed", expected, hint, offset)
     size, start = members[_METADATA].file_size, starts[_DATA]
     metadata = read_json(reader, starts[_METADATA], size, _MAX_JSON_BYTES, _METADATA)
-    matrix = _build_matrix(metadata, "zip", metadata, start, start + members[_DATA].file_size)
-    return replace(matrix, min_stop=end.stop, members=listed)
+    matrix = _build_matrix(metadata, metadata, start, start + members[_DATA].file_size)
+    matrix = replace(matrix, version="zip", row_bytes=matrices.WORD_BYTES, min_stop=end.stop)
+    return replace(matrix, members=listed)

@@ -14,25 +14,14 @@ from xr_tensorfmt.core.embedded_metadata import embed_tensor
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.file_format import EMBEDDED_KEY
 from xr_tensorfmt.errors import build_choice_error
-from xr_tensorfmt.formats.pycauset import (
-    ARGUMENT_PREFIX,
-    NAME,
-    OBJECT_TYPE,
-    pack_container,
-)
-from xr_tensorfmt.formats.pycauset.matrices import (
-    DTYPES,
-    STORED_ELEMENTS,
-    VECTORS,
-    Matrix,
-    build_layout,
-    find_required_shape,
-)
+from xr_tensorfmt.formats import pycauset
+from xr_tensorfmt.formats.pycauset import matrices
+from xr_tensorfmt.formats.pycauset.matrices import Matrix
 from xr_tensorfmt.writing.checked_input import CheckedInput, get_file_info
 from xr_tensorfmt.writing.file_plan import Conversion, FilePlan, Piece, PlannedVariable
 
-DATA_TYPES = {"bool": "BIT"} | {np.dtype(code).name: t for t, code in DTYPES.items()}
-ELEMENTS = {name: STORED_ELEMENTS[data_type] for name, data_type in DATA_TYPES.items()}
+DATA_TYPES = {"bool": "BIT"} | {np.dtype(code).name: t for t, code in matrices.DTYPES.items()}
+ELEMENTS = {name: matrices.STORED_ELEMENTS[data_type] for name, data_type in DATA_TYPES.items()}
 _INTEGERS = tuple(name for name in ELEMENTS if "int" in name)
 
 # The dtypes that PyCauset loads unchanged. It reads triangles of numbers as int32 or float64.
@@ -71,7 +60,7 @@ def plan(
             "expand_dims, or write MAG"
         )
     # The properties of the opened file, if the variable is the whole matrix.
-    file_info = get_file_info(variable, NAME)
+    file_info = get_file_info(variable, pycauset.NAME)
     if tuple(file_info.get("shape", ()))[: variable.ndim] != variable.shape:
         file_info = {}
     if seed is None and file_info.get("matrix_type") != "UNIT_VECTOR":
@@ -83,15 +72,17 @@ def plan(
         elements = {dtype: ELEMENTS[dtype] for dtype in WRITTEN[matrix_type]}
         special = replace(checked, format=f"PyCauset's {matrix_type}")
         conversion = special.choose_conversion(name, variable, elements)
-    is_causal_set = file_info.get(OBJECT_TYPE) == "CausalSet"
+    is_causal_set = file_info.get(pycauset.OBJECT_TYPE) == "CausalSet"
     return _plan_matrix(checked, conversion, matrix_type, int(seed or 0), is_causal_set)
 
 
 def _find_required(matrix_type: str, shape: tuple[int, ...]) -> str:
     """Return the shape that a matrix type requires, or an empty string if the shape fits."""
-    if matrix_type in VECTORS:
+    if matrix_type in matrices.VECTORS:
         return "" if len(shape) == 1 else "one dimension"
-    return "two dimensions" if len(shape) == 1 else find_required_shape(matrix_type, *shape)
+    return (
+        "two dimensions" if len(shape) == 1 else matrices.find_required_shape(matrix_type, *shape)
+    )
 
 
 def _choose_type(variable: Variable, dtype: str, file_info: Mapping[str, Any]) -> str:
@@ -127,7 +118,7 @@ def _plan_matrix(
     _, variable = checked.single_variable
     data_type, (rows, columns) = DATA_TYPES[conversion.element.name], (*variable.shape, 1)[:2]
     matrix = Matrix(matrix_type, data_type, rows, columns)
-    layout, payload_bytes = build_layout(matrix, checked.path)
+    layout, payload_bytes = matrices.build_layout(matrix, checked.path)
     kind = "raw_triangular" if matrix.stored == "triangle" else "raw_dense"
     scalar = {"real": 1.0, "imag": 0.0}
     # PyCauset needs these keys to load a matrix.
@@ -144,7 +135,7 @@ def _plan_matrix(
     }
     if is_causal_set and matrix_type == "CAUSAL":
         metadata |= _build_causal_set(rows, variable.attrs)
-    header, start, block = pack_container(metadata, payload_bytes)
+    header, start, block = pycauset.pack_container(metadata, payload_bytes)
     pieces = (Piece(0, header), Piece(start, block))
     planned = (PlannedVariable(variable, layout, conversion),)
     return FilePlan(start + len(block), pieces, planned)
@@ -152,12 +143,12 @@ def _plan_matrix(
 
 def _build_causal_set(count: int, attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the additional metadata of a causal set."""
-    keys: dict[str, Any] = {OBJECT_TYPE: "CausalSet", "n": count}
+    keys: dict[str, Any] = {pycauset.OBJECT_TYPE: "CausalSet", "n": count}
     if isinstance(attrs.get("spacetime"), str):
         arguments = {
-            name.removeprefix(ARGUMENT_PREFIX): value
+            name.removeprefix(pycauset.ARGUMENT_PREFIX): value
             for name, value in attrs.items()
-            if name.startswith(ARGUMENT_PREFIX) and isinstance(value, int | float | str)
+            if name.startswith(pycauset.ARGUMENT_PREFIX) and isinstance(value, int | float | str)
         }
         keys["spacetime"] = {"type": attrs["spacetime"], "args": arguments}
     return keys

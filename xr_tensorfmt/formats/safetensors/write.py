@@ -14,38 +14,23 @@ from typing import Any
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, check_header_size, encode_metadata
 from xr_tensorfmt.core.file_format import EMBEDDED_KEY
 from xr_tensorfmt.datasets.building import parse_size
-from xr_tensorfmt.formats import keyed
-from xr_tensorfmt.formats.safetensors import (
-    DTYPES,
-    ELEMENTS,
-    HEADER_CHECKSUMS,
-    INDEX,
-    INDEX_FACTS,
-    INDEX_SUFFIX,
-    LENGTH_BYTES,
-    MAX_HEADER_BYTES,
-    METADATA,
-    SUFFIX,
-    TOTAL_SIZE,
-    WEIGHT_MAP,
-    compute_checksum,
-    get_index_stem,
-    list_index_names,
-)
+from xr_tensorfmt.formats import keyed, safetensors
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_NAMES = {dtype: name for name, dtype in safetensors.DTYPES.items()}
 _DEFAULT_SHARD_BYTES = 5_000_000_000
 
 
 def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> FilePlan:
     """Plan a file, or an index and its files if the path has the suffix of an index."""
-    checked = checked.encode(ELEMENTS)
-    entries, others = keyed.select_stored(checked, ELEMENTS, empty=True)
-    if any(conversion.name == METADATA for _, conversion in entries):
-        raise ValueError(f"{checked.path}: {METADATA!r} is the name of the metadata; rename it")
-    is_index = bool(INDEX_SUFFIX.search(checked.file_name))
+    checked = checked.encode(safetensors.ELEMENTS)
+    entries, others = keyed.select_stored(checked, safetensors.ELEMENTS, empty=True)
+    if any(conversion.name == safetensors.METADATA for _, conversion in entries):
+        raise ValueError(
+            f"{checked.path}: {safetensors.METADATA!r} is the name of the metadata; rename it"
+        )
+    is_index = bool(safetensors.INDEX_SUFFIX.search(checked.file_name))
     attrs, embedded = _build_metadata(checked, entries, others, is_index=is_index)
     if is_index:
         limit = _DEFAULT_SHARD_BYTES if max_shard_bytes is None else max_shard_bytes
@@ -54,10 +39,10 @@ def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> Fil
     if max_shard_bytes is not None:
         raise ValueError(
             f"{checked.path}: max_shard_bytes= is for a model in several files; use a name that "
-            f"ends with {INDEX}"
+            f"ends with {safetensors.INDEX}"
         )
     plan = _plan_file(checked, entries, attrs | embedded)
-    return replace(plan, conflicts=list_index_names(checked.file_name))
+    return replace(plan, conflicts=safetensors.list_index_names(checked.file_name))
 
 
 def _build_metadata(
@@ -69,7 +54,7 @@ def _build_metadata(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the attributes that the format can store, and the embedded metadata."""
     attrs = keyed.encode_dataset_attrs(checked)
-    reserved = INDEX_FACTS if is_index else ()
+    reserved = safetensors.INDEX_FACTS if is_index else ()
     strings = {x: y for x, y in attrs.items() if isinstance(y, str) and x not in reserved}
     embedded = keyed.embed_metadata(checked, entries, others, attrs, strings)
     if embedded == EmbeddedMetadata():
@@ -83,7 +68,7 @@ def _plan_file(
     """Plan a file. The widest elements are first, so all data are aligned."""
     ordered = sorted(entries, key=lambda entry: (-entry[1].element.stored.itemsize, entry[1].name))
     placed = keyed.place_tensors(ordered)
-    content: dict[str, Any] = {METADATA: metadata} if metadata else {}
+    content: dict[str, Any] = {safetensors.METADATA: metadata} if metadata else {}
     for _, conversion in entries:
         layout = placed[conversion.name]
         content[conversion.name] = {
@@ -93,9 +78,9 @@ def _plan_file(
         }
     options: Any = {"separators": (",", ":"), "ensure_ascii": False, "check_circular": False}
     text = dumps(content, **options).encode()
-    text += b" " * (-len(text) % LENGTH_BYTES)
-    header = len(text).to_bytes(LENGTH_BYTES, "little") + text
-    check_header_size(checked, header, MAX_HEADER_BYTES)
+    text += b" " * (-len(text) % safetensors.LENGTH_BYTES)
+    header = len(text).to_bytes(safetensors.LENGTH_BYTES, "little") + text
+    check_header_size(checked, header, safetensors.MAX_HEADER_BYTES)
     placed_variables = keyed.place_variables(ordered, placed, len(header))
     planned = tuple(starmap(PlannedVariable, placed_variables))
     size = max((layout.stop for layout in placed.values()), default=0)
@@ -122,29 +107,34 @@ def _plan_index(
     embedded: Mapping[str, str],
 ) -> FilePlan:
     """Plan an index and its files. Programs look for the attributes in each file."""
-    stem = get_index_stem(checked.file_name)
+    stem = safetensors.get_index_stem(checked.file_name)
     siblings, checksums, total = list[FilePlan](), dict[str, str](), 0
     weight_map: dict[str, str] = {}
     for number, shard in enumerate(shards, 1):
-        name = f"{stem}-{number:05}-of-{len(shards):05}{SUFFIX}"
+        name = f"{stem}-{number:05}-of-{len(shards):05}{safetensors.SUFFIX}"
         plan = replace(_plan_file(checked, shard, attrs), name=name)
         siblings.append(plan)
-        checksums[name] = compute_checksum(plan.pieces[0].data)
+        checksums[name] = safetensors.compute_checksum(plan.pieces[0].data)
         total += sum(map(keyed.count_bytes, shard))
         weight_map |= dict.fromkeys((conversion.name for _, conversion in shard), name)
-    metadata = {**attrs, **embedded, TOTAL_SIZE: total, HEADER_CHECKSUMS: checksums}
-    content = {"metadata": metadata, WEIGHT_MAP: weight_map}
+    metadata = {
+        **attrs,
+        **embedded,
+        safetensors.TOTAL_SIZE: total,
+        safetensors.HEADER_CHECKSUMS: checksums,
+    }
+    content = {"metadata": metadata, safetensors.WEIGHT_MAP: weight_map}
     text = (dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
-    check_header_size(checked, text, MAX_HEADER_BYTES)
+    check_header_size(checked, text, safetensors.MAX_HEADER_BYTES)
     orphans = partial(_find_orphans, stem, frozenset(checksums))
-    conflicts = (f"{stem}{SUFFIX}",)
+    conflicts = (f"{stem}{safetensors.SUFFIX}",)
     return FilePlan(len(text), (Piece(0, text),), (), tuple(siblings), orphans, conflicts)
 
 
 def _find_orphans(stem: str, written: Collection[str], replaced: bytes) -> list[str]:
     """Return the numbered files of a replaced index that are not written again."""
     try:
-        files = {normpath(str(name)) for name in loads(replaced)[WEIGHT_MAP].values()}
+        files = {normpath(str(name)) for name in loads(replaced)[safetensors.WEIGHT_MAP].values()}
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return []
     numbered = re.compile(re.escape(stem) + r"-\d{5}-of-\d{5}\.safetensors")
