@@ -100,7 +100,7 @@ def _choose_type(variable: Variable, dtype: str, file_info: Mapping[str, Any]) -
     is_supported = dtype == variable.dtype.name and dtype in WRITTEN.get(special, ())
     if not is_supported or special == plain or _find_required(special, variable.shape):
         return plain
-    is_upper = "matrix_type" in file_info if variable.chunks else _is_upper(variable)
+    is_upper = is_plain if variable.chunks else _is_upper(variable)
     return special if is_upper else plain
 
 
