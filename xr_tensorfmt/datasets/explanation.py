@@ -217,17 +217,14 @@ def _record_reads(name: str, array: Any) -> list[ChunkRead]:
 def find_values(array: Any) -> Iterator[Any]:
     """Yield the values in the tasks of a dask array, such as persisted chunks and lazy arrays."""
     graph = dask.optimize(array)[0].dask  # type: ignore[attr-defined,no-untyped-call]
-    for node in dict(graph).values():
-        yield from _find_values(node)
-
-
-def _find_values(node: Any) -> Iterator[Any]:
-    if isinstance(node, list | tuple):
-        for item in node:
-            yield from _find_values(item)
-    elif isinstance(node, dict):
-        yield from _find_values(list(node.values()))
-    elif hasattr(node, "func") and hasattr(node, "args"):  # a task
-        yield from _find_values([*node.args, *node.kwargs.values()])
-    else:
-        yield getattr(node, "value", node)
+    pending = list(dict(graph).values())
+    while pending:
+        node = pending.pop()
+        if isinstance(node, list | tuple):
+            pending.extend(node)
+        elif isinstance(node, dict):
+            pending.extend(node.values())
+        elif hasattr(node, "func") and hasattr(node, "args"):  # a task
+            pending.extend([*node.args, *node.kwargs.values()])
+        else:
+            yield getattr(node, "value", node)

@@ -262,21 +262,6 @@ def flatten_tree(
     return Dataset(data, Coordinates(coordinates, indexes={}), tree.attrs)
 
 
-def flatten_encoding(tree: DataTree, separator: str, encoding: Any) -> Any:
-    """Replace groups, as in ``{"/layers/0": {"w": ...}}``, by keys of the file."""
-    if not isinstance(encoding, Mapping):
-        return encoding  # `resolve_encoding` raises the error
-    keys = {(m.path, m.name): m.key for m in _collect_members(tree, separator)}
-    flat: dict[Any, Any] = {}
-    for name, requested in encoding.items():
-        if isinstance(requested, Mapping) and name in {group for group, _ in keys}:
-            path = name.rstrip("/")
-            flat |= {keys.get((name, k), f"{path}/{k}"): item for k, item in requested.items()}
-        else:
-            flat[name] = requested
-    return flat
-
-
 def _collect_members(tree: DataTree, separator: str) -> Iterator[_Member]:
     """Yield the variables of all groups. Parents precede children."""
     dims: dict[str, dict[Any, str]] = {}
