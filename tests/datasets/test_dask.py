@@ -259,6 +259,6 @@ def test_many_labels_and_unchunked_ones_stay_lazy(
     labels = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").is_long
     assert "[4 values with dtype=bool]" in repr(labels)
     monkeypatch.setattr(lazy_array, "MAX_LOADED_LABELS", 3)
-    ds = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", chunks={})
-    assert ds.is_long.chunks is not None  # in the file
+    ds = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", chunks={}, chunk_bytes=16)
+    assert ds.is_long.chunks == ds.v.chunks[:1] == ((2, 2),)  # in the file
     assert ds.doc.chunks is None  # in the header

@@ -136,7 +136,7 @@ def test_chunks_are_equal_counts_of_blocks_near_target() -> None:
         chunk_bytes=8192,
     )
     (rows, _) = ds.tensor.chunks
-    assert ds.user.chunks == (rows,)
+    assert ds.user.chunks is None  # loaded, because there are few
     assert len(set(rows[:-1])) == 1
     assert rows[-1] <= rows[0]
     assert 4096 < rows[0] * (len(content) / 3000) <= 8192 + 64
