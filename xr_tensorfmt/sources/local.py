@@ -221,7 +221,7 @@ class FileObject(Source):
         name = name or getattr(file, "name", "")
         self._name = redact(name) if name and isinstance(name, str) else f"<{type(file).__name__}>"
         self._set_file(file)
-        with self._use():
+        with self.open():
             file.seek(0, os.SEEK_END)  # returns None for a memory map before Python 3.13
             self.size = file.tell()
 
@@ -234,8 +234,8 @@ class FileObject(Source):
         return self._token
 
     @contextmanager
-    def _use(self) -> Iterator[BinaryIO]:
-        """Lock the file object, because all sources of it share its position."""
+    def open(self) -> Iterator[Fill]:
+        """Lock the file object for a batch of reads. All sources of it share its position."""
         file, lock, process = self._shared
         if process != os.getpid() and not isinstance(file, BytesIO):
             # It shares the position with the parent process, unless it is opened again.
@@ -243,15 +243,9 @@ class FileObject(Source):
         with lock.current:
             position = file.tell()
             try:
-                yield file
+                yield partial(_fill, file)
             finally:
                 file.seek(position)
-
-    @contextmanager
-    def open(self) -> Iterator[Fill]:
-        """Lock the file object for a batch of reads."""
-        with self._use() as file:
-            yield partial(_fill, file)
 
     def __reduce__(self) -> tuple[type[FileObject], tuple[BinaryIO, str, str]]:
         """Pickle the file object without the lock."""
