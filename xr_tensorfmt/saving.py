@@ -43,7 +43,7 @@ from xr_tensorfmt.writing.upload import ObjectReplacement, UploadedFile
 
 Mode = Literal["w", "w-", "x"]
 
-MAX_REPLACED_BYTES = 65 << 20
+MAX_REPLACED_BYTES = 100_000_000
 """Limit on the bytes of a replaced file that are searched for names of sibling files."""
 
 

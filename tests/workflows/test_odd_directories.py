@@ -58,6 +58,19 @@ def test_files_of_index_with_other_spelling_are_removed(tmp_path: Path) -> None:
     ]
 
 
+def test_files_of_a_large_index_are_removed(tmp_path: Path) -> None:
+    index = tmp_path / "m.safetensors.index.json"
+    to_file(make_model(), index, max_shard_bytes=16)
+    assert len(list(tmp_path.glob("*.safetensors"))) == 3
+    with index.open("ab") as file:
+        file.write(b" " * (70 << 20))
+    xr.testing.assert_equal(xr.load_dataset(index, engine="tensorfmt"), make_model())
+    to_file(make_model(), index, max_shard_bytes=1 << 20)
+    assert [path.name for path in tmp_path.glob("*.safetensors")] == [
+        "m-00001-of-00001.safetensors"
+    ]
+
+
 @pytest.mark.parametrize("units", ["metres", ""])
 def test_durations_in_unknown_units_are_an_error(tmp_path: Path, units: str) -> None:
     stored = xr.DataArray(np.arange(3), dims="x", name="tensor", attrs={"units": units})

@@ -746,6 +746,28 @@ def test_headers_of_sibling_files_are_compared_before_each_task_writes(
     assert (tmp_path / changed).read_bytes() == content.replace(b'"w"', b'"x"')
 
 
+def test_each_task_reads_heads_of_its_own_file_and_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = tmp_path / "a.safetensors.index.json"
+    values = {name: (f"{name}_dim_0", np.arange(64.0)) for name in "vwxyz"}
+    to_file(xr.Dataset(values), index, max_shard_bytes=512)
+    opened: list[str] = []
+
+    def count(path: str, mode: str) -> Any:
+        opened.append(os.path.basename(path))
+        return open(path, mode)
+
+    monkeypatch.setattr("xr_tensorfmt.writing.region.open", count, raising=False)
+    part = load(index)[["w"]].chunk(w_dim_0=16) + 1
+    task = to_file(part, index, region={"w_dim_0": slice(64)}, compute=False)
+    planned = len(opened)
+    task.compute()
+    expected = {index.name, "a-00002-of-00005.safetensors"}
+    assert set(opened) == expected
+    assert (planned, len(opened)) == (2, 2 + 4 * 2)
+
+
 def test_triangle_without_stored_elements_has_a_region(tmp_path: Path) -> None:
     file, array = tmp_path / "a.pycauset", xr.DataArray(np.zeros((1, 1)), dims=("row", "col"))
     to_file(array.rename("tensor"), file, matrix_type="TRIANGULAR_FLOAT")

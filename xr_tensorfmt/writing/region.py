@@ -43,19 +43,21 @@ Region = Mapping[Any, Any] | Literal["auto"]
 Positions = Mapping[str, Indices]
 """The positions in the file by dimension of a region, ascending."""
 
+Guard = tuple[int, bytes]
+"""Number of the first bytes of a file, and their checksum."""
+
 
 @dataclass(frozen=True)
 class _ExistingFile:
-    """A file that is changed in place. `guard` is the checksum of the `heads` of all files."""
+    """A file that is changed in place, with checksums of its head and of the opened file."""
 
     path: str
-    heads: Mapping[str, int]
-    guard: bytes
+    guards: Mapping[str, Guard]
 
     def write(self, batches: Iterator[EncodedBatch]) -> int:
         """Write bytes at their offsets. Raise SourceChangedError if a header has changed."""
         with open_descriptor(self.path) as descriptor:  # of this file, even if it is replaced now
-            if _compute_guard(self.heads) != self.guard:
+            if any(_compute_guard(path, guard[0]) != guard for path, guard in self.guards.items()):
                 expected, hint = "the file whose header was read", "call the writer again"
                 raise SourceChangedError(self.path, "the file", "replaced", expected, hint)
             write_batches(descriptor, batches)
@@ -76,15 +78,12 @@ def _measure_heads(source: Source, container: Container) -> dict[str, int]:
     return heads
 
 
-def _compute_guard(heads: Mapping[str, int]) -> bytes:
-    """Hash the inodes, sizes and first bytes of files."""
-    checksum = blake2b()
-    for path, stop in heads.items():
-        with open(path, "rb") as file:
-            status = os.fstat(file.fileno())  # without st_dev, which differs between machines
-            checksum.update(f"{status.st_ino} {status.st_size} ".encode())
-            checksum.update(file.read(stop))
-    return checksum.digest()
+def _compute_guard(path: str, stop: int) -> Guard:
+    """Hash the inode, size and first bytes of a file."""
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())  # without st_dev, which differs between machines
+        text = f"{status.st_ino} {status.st_size} ".encode()
+        return stop, blake2b(text + file.read(stop)).digest()
 
 
 def _flush(files: Sequence[_ExistingFile], *_: object) -> None:
@@ -118,12 +117,13 @@ def write_region(
     tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
     planned = _plan_region(checked, source, tensors, region)
     heads = _measure_heads(source, container)
-    guard = _compute_guard(heads)
+    guards = {name: _compute_guard(name, heads[name]) for name in {source.name, *planned}}
     pairs = []
     for path, variables in planned.items():
         check_writable(path)
         kept = variables if compute else keep_values(variables)
-        pairs.append((_ExistingFile(path, heads, guard), divide_variables(kept)))
+        own = {name: guards[name] for name in (path, source.name)}
+        pairs.append((_ExistingFile(path, own), divide_variables(kept)))
     if not compute:
         return plan_tasks(pairs, _flush)
     write_blocks(pairs)
