@@ -87,8 +87,6 @@ def open_calculation(
             "fetch both from the directory of one calculation"
         )
     merged = _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())
-    for coordinate in merged.coords.values():
-        coordinate.load()  # xarray divides values of the YAML in chunks, too
     for dim in states:
         if dim.lower() not in merged.variables:
             numbers = Variable(dim, np.arange(merged.sizes[dim]), header.STATE_NUMBER)

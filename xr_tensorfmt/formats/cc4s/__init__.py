@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 
 from xr_tensorfmt.core.file_format import LazyFormat, Match, Option, share_options
 from xr_tensorfmt.core.header import HeaderReader
@@ -25,6 +26,15 @@ class Cc4sFormat(LazyFormat):
             type=bool,
         )
     }
+    write_options = MappingProxyType(
+        {
+            "elements": Option(
+                "How to store the elements. The default keeps text, and is text for EigenEnergies, "
+                "because some programs read only text.",
+                ("text", "binary"),
+            )
+        }
+    )
 
     def match(self, reader: HeaderReader) -> Match:
         """Compare the keys of the YAML file, because many programs write YAML."""

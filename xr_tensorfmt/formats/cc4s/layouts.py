@@ -112,16 +112,21 @@ class Text(WholeLayout):
 
 @dataclass(frozen=True)
 class TextLine(Plain):
-    """A real number as a line of text. Its fixed width lets chunks be written in parallel."""
+    """A number as a line of text. Its fixed width lets chunks be written in parallel."""
 
     @property
     def stored(self) -> np.dtype[Any]:
-        """Strings: ``-1.2345678901234567e+100`` and a newline."""
-        return np.dtype("S25")
+        """Strings: ``-1.2345678901234567e+100`` and a newline, or two of them in parentheses."""
+        return np.dtype("S52" if self.dtype.kind == "c" else "S25")
 
     def encode(self, values: Array) -> Array:
         """Format values with 17 digits, which are exact."""
-        raw = "".join(f"{value:24.16e}\n" for value in values.ravel().tolist()).encode()
+        flat = values.ravel().tolist()
+        if self.dtype.kind == "c":
+            lines = [f"({z.real:.16e},{z.imag:.16e})".ljust(51) for z in flat]
+        else:
+            lines = [f"{x:24.16e}" for x in flat]
+        raw = "\n".join([*lines, ""]).encode()
         return np.frombuffer(raw, self.stored).reshape(values.shape)
 
 

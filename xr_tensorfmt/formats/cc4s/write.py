@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from xarray import Variable
@@ -48,7 +48,7 @@ _SCALAR_TYPES = {element.name: name for name, element in header.SCALAR_TYPES.ite
 _ELEMENTS = {element.name: element for element in header.SCALAR_TYPES.values()}
 
 
-def plan(checked: CheckedInput) -> FilePlan:
+def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = None) -> FilePlan:
     """Plan the YAML file and the files of elements."""
     stem = header.get_stem(checked.file_name)
     if not checked.file_name.casefold().endswith(YAML) or not stem:
@@ -65,7 +65,7 @@ def plan(checked: CheckedInput) -> FilePlan:
     embedded: dict[str, EmbeddedVariable] = {}
     files = []
     for name, variable in checked.variables.items():
-        packed[name], noted, file = _plan_tensor(checked, name, cc4s_object, types)
+        packed[name], noted, file = _plan_tensor(checked, name, cc4s_object, types, elements)
         dims = tuple(map(str, variable.dims))
         # Without embedded dims, a variable with the name of the file may not have such a dimension.
         is_default = dims == default_dims[name] and (is_set or cc4s_object not in dims)
@@ -92,7 +92,7 @@ def plan(checked: CheckedInput) -> FilePlan:
 
 
 def _plan_tensor(
-    checked: CheckedInput, name: str, cc4s_object: str, types: Types
+    checked: CheckedInput, name: str, cc4s_object: str, types: Types, elements: str | None
 ) -> tuple[dict[str, Any], dict[str, Any], FilePlan]:
     """Return the keys of a tensor, the attributes that they cannot hold, and its elements."""
     variable = checked.variables[name]
@@ -100,9 +100,10 @@ def _plan_tensor(
     checked.warn_of_order(name, variable.dims)
     conversion = checked.choose_conversion(name, variable, _ELEMENTS)
     element = conversion.element
-    # Some programs read energies only as text.
-    was_text = get_file_info(variable, "cc4s").get("elements") == header.TEXT
-    is_text = element.dtype.kind == "f" and (was_text or cc4s_object == ENERGIES)
+    if elements is None:  # some programs read energies only as text
+        was_text = get_file_info(variable, "cc4s").get("elements") == header.TEXT
+        elements = "text" if was_text or cc4s_object == ENERGIES else "binary"
+    is_text = elements == "text"
     metadata, noted = _split_attrs(checked, name, variable, cc4s_object, types)
     fields = {
         "version": header.VERSION,
