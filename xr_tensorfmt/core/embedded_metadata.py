@@ -282,7 +282,8 @@ MAX_LEVELS = 32
 
 _DTYPE_KINDS = "biufcmMS"
 _DTYPE_NAME = re.compile(r"[<>|]([biufcSU]\d{1,8}|[mM]8(\[\w{1,8}\])?)|\|O|T")
-_MAX_BYTES_PER_CHARACTER = 32
+# Limit on an array of strings, each of which takes the memory of the longest one.
+_MAX_STRING_BYTES = 64 << 20
 
 
 def to_json(value: Any, subject: str, level: int = 0) -> Any:
@@ -353,11 +354,9 @@ def _parse_strings(strings: Sequence[str], dtype: np.dtype[Any]) -> Array:
     if dtype.kind not in "OUT" or not is_valid:
         raise TypeError(f"an array of dtype {dtype} needs a list of strings")
     if dtype.kind == "U":
-        # Every string takes the memory of the longest one. Short JSON must not need a huge array.
         width = max(dtype.itemsize // 4, *map(len, strings), 0)
-        characters = 64 + sum(map(len, strings)) + len(strings)
-        is_compact = 4 * width * len(strings) <= _MAX_BYTES_PER_CHARACTER * characters
-        dtype = np.dtype(f"U{width}" if is_compact else object)
+        is_small = 4 * width * len(strings) <= _MAX_STRING_BYTES
+        dtype = np.dtype(f"U{width}" if is_small else object)
     array: Array = np.empty(len(strings), dtype=dtype)
     array[:] = strings
     return array

@@ -300,8 +300,6 @@ class Format(ABC):
     directory_patterns : tuple of str
         Patterns of lower-case file names. A directory opens as the only file that matches the first
         of these patterns that matches any file. Other files are ignored.
-    directory_hint : tuple of str
-        A file suffix, and what to do with a directory of such files.
     magics : tuple of bytes
         Magic numbers. Files begin with one of them, unless the tuple is empty.
     open_options, write_options : mapping of str to Option
@@ -315,7 +313,6 @@ class Format(ABC):
     title: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]] = ()
     directory_patterns: ClassVar[tuple[str, ...]] = ()
-    directory_hint: ClassVar[tuple[str, str]] = ("", "")
     magics: ClassVar[tuple[bytes, ...]] = ()
     open_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
     write_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
@@ -354,10 +351,6 @@ class Format(ABC):
     @abstractmethod
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file, and no values, or raise TensorFormatError if it is corrupt."""
-
-    def finish(self, container: Container, options: OpenOptions) -> Container:
-        """Return the container of `read`, adjusted after the embedded metadata has been applied."""
-        return container
 
     @property
     def can_write(self) -> bool:

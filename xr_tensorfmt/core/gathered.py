@@ -136,6 +136,11 @@ class WholeLayout(Layout):
     )
     """The parsed content."""
 
+    @property
+    @abstractmethod
+    def bounds(self) -> tuple[int, int]:
+        """First byte of the range, and the byte after the last one."""
+
     @abstractmethod
     def parse(self, source: Source, pieces: Iterable[Bytes]) -> Any:
         """Return the content of the bytes."""
@@ -170,8 +175,7 @@ class WholeLayout(Layout):
         return Plan(source, Extents.empty(), decode, parts=plan_pieces)
 
     def _plan_pieces(self, source: Source) -> Iterator[Plan]:
-        extents = self.locate(Selection.everything(self.shape))
-        start, stop = extents.bounds if len(extents) else (0, 0)
+        start, stop = self.bounds
         for first in range(start, stop, PIECE_BYTES):
             piece = Extents.single(first, min(first + PIECE_BYTES, stop))
             yield Plan(source, piece, lambda packed, _: packed)

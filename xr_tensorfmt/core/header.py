@@ -25,9 +25,6 @@ CORRUPT = "the file is corrupt, or a newer version wrote it; fetch it again"
 UNFINISHED_MARK = b"The files of this index are being replaced, or a writer failed."
 """First bytes of an object in the place of the index of several objects."""
 
-MAX_READ_AHEAD = 1 << 20
-"""Limit on the bytes that are read ahead in a long header."""
-
 
 class HeaderReader:
     """Reads header fields of a file. It keeps a known `head`, and the bytes that it read last."""
@@ -46,13 +43,7 @@ class HeaderReader:
         for start, kept in ((0, self._head), (self._start, self._last)):
             if not length or start <= offset < stop <= start + len(kept):
                 return kept[offset - start : stop - start]
-        if offset < self._start <= len(self._head) and stop <= self._start + len(self._last):
-            return self._head[offset : self._start] + self._last[: stop - self._start]
-        ahead = self.source.read_ahead
-        if self._start < offset <= self._start + len(self._last):
-            # Double the size each time: a long header needs few requests.
-            ahead = min(max(2 * len(self._last), ahead), MAX_READ_AHEAD)
-        end = min(self.source.size, max(stop, offset + ahead))
+        end = min(self.source.size, max(stop, offset + self.source.read_ahead))
         self._start, self._last = offset, self.source.read_bytes(offset, end)
         return self._last[:length]
 

@@ -42,8 +42,6 @@ class Layout:
         dtype of the values, in native byte order.
     element : Element
         Type of the stored elements, if values can be written.
-    stop : int
-        The byte after the last element, of a `Dense`, transposed or not.
     """
 
     if TYPE_CHECKING:  # a subclass has fields or properties
@@ -56,9 +54,6 @@ class Layout:
 
         @property
         def element(self) -> Element: ...  # noqa: D102
-
-        @property
-        def stop(self) -> int: ...  # noqa: D102
 
     can_write: ClassVar[bool] = False
     """Whether `encode` and `element` are defined, so that values can be written."""
@@ -241,13 +236,9 @@ class InMemory(Layout):
         """dtype of the values."""
         return self.values.dtype
 
-    def locate(self, selection: Selection) -> Extents:
-        """Return no byte ranges."""
-        return Extents.empty()
-
-    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
-        """Copy the selected values."""
-        return pick_values(self.values, selection)
+    def plan(self, source: Source, selection: Selection) -> Plan:
+        """Plan to copy the selected values."""
+        return Plan(source, Extents.empty(), lambda *_: pick_values(self.values, selection))
 
 
 def pick_values(values: Array, selection: Selection) -> Array:
@@ -274,11 +265,6 @@ class Transposed(Layout):
     def dtype(self) -> np.dtype[Any]:
         """dtype of the values."""
         return self.inner.dtype
-
-    @property
-    def stop(self) -> int:
-        """The byte after the last element."""
-        return self.inner.stop
 
     def plan(self, source: Source, selection: Selection) -> Plan:
         """Plan the read in file order, and transpose the values without a copy."""

@@ -220,11 +220,7 @@ def plan_batches(
             if decoded is not target:
                 target[...] = decoded
 
-        if is_concurrent:
-            source.run(read_batch, number())
-        else:
-            for numbered in number():
-                read_batch(numbered)
+        list((source.run if is_concurrent else map)(read_batch, number()))
         return values
 
     return Plan(source, Extents.empty(), decode, parts=lambda: map(plan, divide()))

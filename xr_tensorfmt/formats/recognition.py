@@ -121,19 +121,14 @@ def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs:
     directory = get_path(file)
     if not isinstance(directory, str):
         return None
-    names, models, _ = _list_directory(directory, storage_options, fs)
+    _, models, _ = _list_directory(directory, storage_options, fs)
     if len(models) == 1:
         return _join(directory, models[0])
-    found, hint = f"several models: {shorten(', '.join(models))}" if models else "", ""
-    for file_format in load_formats() if not models else ():
-        suffix, other = file_format.directory_hint
-        if suffix and any(name.casefold().endswith(suffix) for name in names):
-            found, hint = f"{file_format.title} files", f", or {other}"
-    if not found:
+    if not models:
         return None
     raise IsADirectoryError(
-        f"{redact(directory)} is a directory with {found}; pass the path of one of these files"
-        f"{hint}"
+        f"{redact(directory)} is a directory with several models: {shorten(', '.join(models))}; "
+        "pass the path of one of these files"
     )
 
 
@@ -242,7 +237,6 @@ def read_container(reader: HeaderReader, file_format: Format, options: OpenOptio
         from xr_tensorfmt.core.embedded_metadata import apply_embedded_metadata  # noqa: PLC0415
 
         container = apply_embedded_metadata(reader.source.name, container, options)
-    container = file_format.finish(container, options)
     _check_named_variables(container, options)
     return replace(container, findings=(*container.findings, *ends))
 

@@ -134,9 +134,10 @@ class Deflated(WholeLayout):
         """Identify the layout in its file."""
         return type(self).__name__, self.offset, self.member.CRC, self.array
 
-    def locate(self, selection: Selection) -> Extents:  # all bytes are needed
-        """Return the range of the member."""
-        return Extents.single(self.offset, self.offset + self.member.compress_size)
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The range of the member."""
+        return self.offset, self.offset + self.member.compress_size
 
     def parse(self, source: Source, pieces: Iterable[Bytes]) -> Array:
         """Inflate the member."""

@@ -28,7 +28,6 @@ from tests.paths import DATA
 from tests.recording import HollowSource
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning
 from xr_tensorfmt.core.elements import get_stored_name
-from xr_tensorfmt.core.header import MAX_READ_AHEAD
 
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
 UNRELEASED = {"a": put(np.arange(20, dtype=np.uint16)), "i": put(np.arange(9)), "w": put(WEIGHTS)}
@@ -398,7 +397,7 @@ class TestTheHeaderAlone:
         source = HollowSource(content[:start], len(content))
         container = read_header(source)
         assert len(container.tensors) == 500
-        assert source.fetched <= start + MAX_READ_AHEAD
+        assert source.fetched <= start + source.read_ahead
 
     def test_chunks_of_large_tensor_are_whole_pages(self) -> None:
         content = mf.make_document(

@@ -17,7 +17,6 @@ class Cc4sFormat(LazyFormat):
     name = "cc4s"
     title = "cc4s"
     suffixes = (YAML, ELEMENTS)
-    directory_hint = (ELEMENTS, "open a local directory with xr_tensorfmt.cc4s.open_calculation")
     open_options = share_options("name", "sparse") | {
         "apply_unit": Option(
             "If True, multiply values by the factor to atomic units in the file; otherwise the "

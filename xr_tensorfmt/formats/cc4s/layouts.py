@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Plain
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.extents import Bytes, Integers
 from xr_tensorfmt.core.gathered import Gathered, WholeLayout, put_at
 from xr_tensorfmt.core.layout import Dense, Layout
 from xr_tensorfmt.core.selection import Selection
@@ -39,9 +39,10 @@ class Text(WholeLayout):
     dtype: np.dtype[Any]
     size: int
 
-    def locate(self, selection: Selection) -> Extents:
-        """Return the whole text, because lines have any width."""
-        return Extents.single(0, self.size) if self.size else Extents.empty()
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The whole text, because lines have any width."""
+        return 0, self.size
 
     def parse(self, source: Source, pieces: Iterable[Bytes]) -> Array:
         """Parse the text."""

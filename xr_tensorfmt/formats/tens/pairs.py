@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.extents import Bytes, Integers
 from xr_tensorfmt.core.gathered import WholeLayout
 from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.selection import Selection
@@ -90,9 +90,10 @@ class Pairs(WholeLayout):
         """Offset of the first byte after the pairs."""
         return self.offset + self.count * self.record.itemsize
 
-    def locate(self, selection: Selection) -> Extents:
-        """Return the bytes of all pairs. Any of them may belong to the selection."""
-        return Extents.single(self.offset, self.stop) if self.count else Extents.empty()
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The bytes of all pairs. Any of them may belong to a selection."""
+        return self.offset, self.stop
 
     def parse(self, source: Source, pieces: Iterable[Bytes]) -> tuple[Integers, Array]:
         """Sort the pairs by index. Raise TensorFormatError if they contradict each other."""
