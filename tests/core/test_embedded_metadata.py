@@ -118,7 +118,8 @@ def test_strings_of_any_length_round_trip(options: dict[str, Any]) -> None:
     np.testing.assert_array_equal(actual, array)
 
 
-def test_strings_are_stored_compactly() -> None:
+def test_strings_are_stored_compactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xr_tensorfmt.core.embedded_metadata._MAX_STRING_BYTES", 1 << 20)
     wide = np.array(["a", "bc"] * 100, dtype="U5000")
     actual = array_from_json(array_to_json(wide, "it"))
     assert actual.dtype == object
