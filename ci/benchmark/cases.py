@@ -7,13 +7,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import dask
 import dask.array as da
 import fsspec
 import numpy as np
@@ -28,7 +31,7 @@ from zarr.storage import ObjectStore
 
 from benchmark import stores
 from benchmark.stores import BUCKET, SlowMemory, connect, get_options, run_server
-from benchmark.table import NUMPY, OURS, PRODUCTS, SAFETENSORS
+from benchmark.table import NUMPY, OURS, PROCESSES, PRODUCTS, SAFETENSORS
 from benchmark.tutorial import get_functions
 from xr_tensorfmt import cc4s, pycauset, vespa
 from xr_tensorfmt.cli import main
@@ -500,6 +503,44 @@ def compute_energy(folder: Path, size: int) -> Built:
         return float(get_functions()["second_order_energy"](opened))
 
     return {OURS: ours, "numpy": loop, PRODUCTS: (multiply, lambda _: loop())}, loop
+
+
+def write_text_of_cc4s(path: Path, data: xr.DataArray) -> None:
+    """Write a tensor of cc4s whose elements are text, as cc4s itself can."""
+    dims = [f"  - {{length: {length}, type: {name}}}" for name, length in data.sizes.items()]
+    header = ["version: 100", "type: Tensor", "scalarType: Real64", "unit: 1.0", "dimensions:"]
+    path.write_text("\n".join([*header, *dims, "elements: {type: TextFile}"]))
+    np.savetxt(path.with_suffix(".elements"), data.values.ravel("F"))
+
+
+PROCESS_FILES: dict[str, Any] = {
+    "tens": ("TENS", lambda path, data: data.tensorfmt.to_file(path)),
+    "tbf": ("Vespa", lambda path, data: data.tensorfmt.to_file(path)),
+    "npz": ("a compressed .npz", lambda path, data: np.savez_compressed(path, tensor=data)),
+    "yaml": ("text of cc4s", write_text_of_cc4s),
+}
+
+
+def sum_in_processes(folder: Path, size: int, suffix: str) -> Built:
+    """Return contenders that sum chunks in threads and in processes, which have started before."""
+    numbers = np.random.default_rng(0).random((size // 512, 64))
+    labels = {"row": [f"doc{number}" for number in range(len(numbers))]}
+    coords = labels if suffix == "tbf" else {}
+    path = folder / f"tensor.{suffix}"
+    PROCESS_FILES[suffix][1](path, xr.DataArray(numbers, coords, ("row", "col"), "tensor"))
+    pool = SERVERS.enter_context(ProcessPoolExecutor(2, get_context("spawn")))
+
+    def total(**options: Any) -> float:
+        with dask.config.set(**options):
+            return float(open_tensor(path, chunks={"row": -(-len(numbers) // 8)}).sum())
+
+    processes = partial(total, scheduler="processes", pool=pool)
+    return {OURS: partial(total, scheduler="threads"), PROCESSES: processes}, numbers.sum
+
+
+for suffix, (title, _) in PROCESS_FILES.items():
+    text, size = f"sum {{size}} of {title} in 8 chunks", 2 * MIB if suffix == "yaml" else 32 * MIB
+    case("Processes", text, size, name=f"processes_{suffix}", suffix=suffix)(sum_in_processes)
 
 
 LABELS = partial(case, "Labelled vectors")

@@ -10,8 +10,10 @@ DATA, TABLE = (Path(__file__).with_name(name) for name in ("measurements.json", 
 OURS = "xr_tensorfmt"
 NUMPY, SAFETENSORS = "numpy, unlabelled", "safetensors, unlabelled"
 PRODUCTS = "matrix products alone"
+PROCESSES = "in 2 processes"
 LIMITS = {NUMPY, SAFETENSORS, PRODUCTS, "the read", "import xarray", "DataTree.from_dict"}
-"""Contenders that do a part of a task."""
+LIMITS.add(PROCESSES)
+"""Contenders that do a part of a task, or the same task in processes."""
 
 TIE = 1.05
 """Times with a smaller ratio are equal. They change sides between runs."""
@@ -45,7 +47,7 @@ def format_row(row: Row) -> list[str]:
 
 
 def format_part(row: Row) -> list[str]:
-    """Return the cells of a case for the table of parts: this package and parts of the task."""
+    """Return the cells of a case for the table of parts: this package, and parts of the task."""
     parts = {name: row["median"][name] for name in row["median"] if name in LIMITS}
     texts = [f"{format_time(seconds)} ({name})" for name, seconds in parts.items()]
     return [row["text"], format_time(row["median"][OURS]), ", ".join(texts)]
@@ -57,7 +59,7 @@ def format_tables(rows: list[Row]) -> str:
     parts = [format_part(row) for row in rows if LIMITS & set(row["median"])]
     tables = [
         [["Task", OURS, "Others"], *([["---"] * 3]), *compared],
-        [["Task", OURS, "A part of it"], *([["---"] * 3]), *parts],
+        [["Task", OURS, "A part of it, or in processes"], *([["---"] * 3]), *parts],
     ]
     return "\n".join("".join(f"| {' | '.join(line)} |\n" for line in table) for table in tables)
 

@@ -20,6 +20,7 @@ from benchmark.table import DATA, OURS, TABLE, find_slower, format_row, format_t
 
 SCALE = 4096
 LONG = {
+    *(name for name in CASES if name.startswith("processes_")),
     "first_open",
     "upload_by_obstore",
     "upload_by_s3fs",
