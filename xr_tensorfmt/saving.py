@@ -287,10 +287,9 @@ def _read_existing(location: Location, stop: int = MAX_REPLACED_BYTES) -> bytes:
     location = location.renew_after_fork()
     location.fs.invalidate_cache(location.path)
     read = partial(location.fs.cat_file, location.path, start=0, end=stop)
-    try:
+    with suppress(FileNotFoundError):
         return bytes(location.call(read))
-    except FileNotFoundError:
-        return b""
+    return b""
 
 
 def _find_orphans(plan: FilePlan, location: Location) -> Collection[str]:
@@ -315,9 +314,7 @@ def _remove(orphans: Sequence[Location]) -> None:
     for orphan in orphans:
         location = orphan.renew_after_fork()
         try:
-            location.call(location.fs.rm_file, location.path)
-        except FileNotFoundError:
-            pass
+            with suppress(FileNotFoundError):
+                location.call(location.fs.rm_file, location.path)
         except OSError as error:
-            message = f"{location.name} is orphaned, but not removed ({error}); remove it"
-            warn(message)
+            warn(f"{location.name} is orphaned, but not removed ({error}); remove it")

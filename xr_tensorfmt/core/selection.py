@@ -98,10 +98,13 @@ class Selection:
             return Extents.uniform(offset + item * self.flat, item)
         strides = compute_row_major_strides(self.tensor_shape)
         inner = self._slowest_run_axis
-        starts = np.zeros(1, dtype=np.int64)
-        for axis in reversed(range(len(strides))):
-            indices = self.indices[axis] if axis < inner else self.indices[axis][:1]
-            starts = np.add.outer(indices_to_array(indices) * strides[axis], starts).ravel()
+        axes = list(zip(self.indices, strides, strict=True))
+        starts = np.zeros(1 if self.size else 0, dtype=np.int64)
+        starts += sum(
+            [int(indices[0]) * stride for indices, stride in axes[inner:] if len(indices)]
+        )
+        for indices, stride in reversed(axes[:inner]):
+            starts = np.add.outer(indices_to_array(indices) * stride, starts).ravel()
         return Extents.uniform(offset + item * starts, item * prod(self.shape[inner:]))
 
     @property
@@ -130,6 +133,9 @@ class Selection:
 
     def iterate_parts(self, max_size: int) -> Iterator[tuple[Selection, tuple[Any, ...]]]:
         """Yield the parts as in `divide`, and the index of each part in the values."""
+        if self.size <= max_size:
+            yield self, (...,)
+            return
         chunk = contiguous_chunk(self.shape, 1, max(1, max_size))
         for ranges in iterate_chunks(self.shape, chunk):
             axes = zip(self.indices, cycle(ranges), strict=False)

@@ -98,11 +98,10 @@ def get_temporary_path(target: str, suffix: str = "") -> str:
 
 def identify(path: str) -> tuple[int, int] | None:
     """Return what distinguishes a file from all others, or None if there is no file."""
-    try:
+    with suppress(FileNotFoundError):
         status = os.lstat(path)
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino
+        return status.st_dev, status.st_ino
+    return None
 
 
 def remove(path: str) -> bool:

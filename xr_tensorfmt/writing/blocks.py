@@ -22,7 +22,7 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, Layout, file_order
 from xr_tensorfmt.core.selection import Indices, Selection
-from xr_tensorfmt.datasets.lazy_array import drop_chunks, get_lazy_data, unwrap
+from xr_tensorfmt.datasets.lazy_array import LazyTensor, drop_chunks, get_lazy_data, unwrap
 from xr_tensorfmt.writing.file_plan import Conversion, PlannedVariable
 
 Chunks = tuple[tuple[int, ...], ...]
@@ -61,6 +61,8 @@ class BlockGrid:
     def read(self, block: int) -> Array:
         """Return the values of a block. The variable does not keep lazy ones."""
         data, key = get_lazy_data(self.variable), self.slices[block]
+        if len(self.slices) == 1 and isinstance(data, LazyTensor):
+            return np.asarray(data)
         values: Array = data[key] if isinstance(data, np.ndarray) else self.variable[key].values
         return values
 
@@ -117,7 +119,7 @@ def _divide(item: PlannedVariable) -> BlockGrid:
     count = get_lazy_data(variable).npartitions if is_chunked(variable) else 1
     if count > 1 or nbytes > DEFAULT_CHUNK_BYTES:
         variable, chunks = _choose_chunks(variable, layout, axes)
-    elif is_chunked(variable) and nbytes <= BATCH_BYTES:
+    elif not is_chunked(variable) or nbytes <= BATCH_BYTES:
         variable = drop_chunks(variable)  # a task takes longer than reading few bytes
     slices = [tuple(slice(0, length) for length in variable.shape)]
     if any(len(lengths) > 1 for lengths in chunks):  # dask takes longer than a small write

@@ -30,21 +30,18 @@ def resolve_encoding(
     variables: Mapping[Any, Variable], coordinates: Collection[Any], encoding: Any
 ) -> dict[Any, Mapping[str, Any]]:
     """Return the encoding of every variable: by name, or the dtype of all of its kind."""
-    error = TypeError(
-        "encoding= must have the form {name: {'dtype': ...}}, or {'dtype': ...} for all, not "
-        f"{encoding!r}"
-    )
-    if not isinstance(encoding, Mapping):
-        raise error
+    by_name = dict(encoding) if isinstance(encoding, Mapping) else {None: encoding}
     resolved: dict[Any, Mapping[str, Any]] = {}
-    by_name = dict(encoding)
     if not isinstance(by_name.get("dtype", {}), Mapping):
         requested = {"dtype": by_name.pop("dtype")}
         data = {name: item for name, item in variables.items() if name not in coordinates}
         resolved = dict.fromkeys(_find_same_kind(data, requested["dtype"]), requested)
     for name, given in by_name.items():
         if not isinstance(given, Mapping):
-            raise error
+            raise TypeError(
+                "encoding= must have the form {name: {'dtype': ...}}, or {'dtype': ...} for all, "
+                f"not {encoding!r}"
+            )
         if name not in variables:
             raise ValueError(
                 f"encoding= names {name!r}{did_you_mean(name, variables)}, which is not one of "

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.elements import Array, Element, get_stored_name
+from xr_tensorfmt.core.elements import Array, Element, Plain, get_stored_name
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Indices
 
@@ -89,26 +89,13 @@ class Conversion:
             with np.errstate(all="ignore"):
                 converted = values.astype(dtype)
             self._check(values, _is_preserved(values, converted, exact), values.dtype)
-        if converted.dtype.kind == "f" and self.element.name != dtype.name:
-            flat = np.ravel(converted, order="K")
+        if converted.dtype.kind == "f" and not isinstance(self.element, Plain):
+            flat, limit = np.ravel(converted, order="K"), _find_limit(self.element)
             for first in range(0, flat.size, _BLOCK):
-                self._check_stored(flat[first : first + _BLOCK], exact, values.dtype)
+                block = flat[first : first + _BLOCK]
+                stored = self.element.decode(self.element.encode(block))
+                self._check(block, _is_preserved(block, stored, exact, limit), values.dtype)
         return converted
-
-    def _check_stored(self, values: Array, exact: bool, dtype: np.dtype[Any]) -> None:
-        """Raise ValueError if a value cannot be stored."""
-        element = self.element
-        stored = element.decode(element.encode(values))
-        if exact:
-            preserved = stored == values
-        else:  # rounded, but large values may have become the largest value
-            limit = _find_limit(element)
-            preserved = np.isfinite(stored) & (np.abs(values) <= limit) & np.isfinite(values)
-        if preserved.all():
-            return
-        preserved |= np.isinf(values) & (stored == values)
-        preserved |= np.isnan(values) & np.isnan(stored)
-        self._check(values, preserved, dtype)
 
     def _check(self, values: Array, preserved: Any, dtype: np.dtype[Any]) -> None:
         """Raise ValueError if a value is not preserved. `dtype` is the dtype of the data."""
@@ -131,23 +118,20 @@ def _find_limit(element: Element) -> float:
     return float(limit) if np.isfinite(limit) else np.inf
 
 
-def _is_preserved(values: Array, converted: Array, exact: bool) -> Array:
-    """Return a mask of values that are unchanged, or rounded if rounding is allowed."""
-    if exact or converted.dtype.kind not in "fc":
-        if values.dtype.kind == "c":  # a NaN in one part does not excuse the other
-            parts = ((values.real, converted.real), (values.imag, converted.imag))
-            return np.logical_and(*(_is_preserved(*part, True) for part in parts))
-        back = converted.real
-        with np.errstate(all="ignore"):
-            same = back.astype(values.dtype) == values
-        same &= _is_in_range(values, converted.dtype) & _is_in_range(back, values.dtype)
-        if values.dtype.kind in "iu" and converted.dtype.kind in "iu":
-            same &= (values < 0) == (converted < 0)  # -1 and 255 are the same byte
-        return np.asarray(same | ((converted != converted) & (values != values)))
-    finite = np.isfinite(converted.real) | ~np.isfinite(values.real)
-    if converted.dtype.kind == "c":
-        finite &= np.isfinite(converted.imag) | ~np.isfinite(values.imag)
-    return np.asarray(finite)
+def _is_preserved(values: Array, stored: Array, exact: bool, limit: float = np.inf) -> Array:
+    """Return a mask of values that are unchanged, or rounded if that is allowed up to a limit."""
+    if "c" in (values.dtype.kind, stored.dtype.kind):  # a NaN in one part does not excuse the other
+        parts = ((values.real, stored.real), (values.imag, stored.imag))
+        return np.logical_and(*(_is_preserved(*part, exact) for part in parts))
+    with np.errstate(all="ignore"):
+        same = stored.astype(values.dtype) == values
+    same &= _is_in_range(values, stored.dtype) & _is_in_range(stored, values.dtype)
+    if values.dtype.kind in "iu" and stored.dtype.kind in "iu":
+        same &= (values < 0) == (stored < 0)  # -1 and 255 are the same byte
+    same |= (stored != stored) & (values != values)
+    if not exact and stored.dtype.kind == "f":  # large values may be stored as the largest value
+        same |= np.isfinite(values) & np.isfinite(stored) & (np.abs(values) <= limit)
+    return np.asarray(same)
 
 
 def _is_in_range(values: Array, dtype: np.dtype[Any]) -> Any:
