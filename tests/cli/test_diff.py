@@ -212,6 +212,14 @@ def test_labels_are_added_removed_and_changed() -> None:
 
 
 @pytest.mark.slow
+def test_coordinates_are_listed_once_for_all_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
+    ds = xr.Dataset({f"w{i}": (f"w{i}_dim_0", np.arange(3)) for i in range(50)})
+    listed, coords = [], xr.Dataset.coords.fget
+    monkeypatch.setattr(xr.Dataset, "coords", property(lambda ds: listed.append(ds) or coords(ds)))
+    assert len(compare(ds, ds)) == 1
+    assert len(listed) == 2
+
+
 @pytest.mark.parametrize("name", ["a.tbf", "a.nc", "a.zarr"])
 def test_labels_of_files_are_compared(name: str) -> None:
     second = name.replace("a.", "b.")
