@@ -535,6 +535,7 @@ def test_docstrings_describe_every_keyword_and_have_example(documented) -> None:
         {"name": "x"},
         {"sparse": "stored"},
         {"sparse": "dense"},
+        {"fill_value": 1.0},
         {"apply_unit": True},
     ],
 )

@@ -335,6 +335,10 @@ class TestManyLabels:
             open_lazily(path, sparse="stored")
         assert len(validate(path)) == 1
 
+    def test_many_labels_prevent_outer_product(self, tmp_path: Path) -> None:
+        with pytest.raises(TensorFormatError, match=r"at most 8388608; .* sparse='stored'"):
+            open_lazily(write_labels(tmp_path / "a.tbf", 9 * 10**6), sparse="dense", fill_value=0)
+
 
 def make_npy(header: str, data: bytes = b"") -> bytes:
     return b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header.encode() + data

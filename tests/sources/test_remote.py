@@ -387,9 +387,10 @@ def test_scan_writes_no_results_to_disk(tmp_path: Path) -> None:
         open_local(FILES["vespa-irregular.tbf"](), index_cache=tmp_path)
 
 
+@pytest.mark.parametrize("sparse", ["auto", "dense"])
 @pytest.mark.parametrize("mapped", [["x"], ["x", "z"]], ids=["one", "two"])
 def test_labels_of_unequal_length_are_fetched_once(
-    http: HttpStore, monkeypatch: pytest.MonkeyPatch, mapped: list[str]
+    http: HttpStore, monkeypatch: pytest.MonkeyPatch, mapped: list[str], sparse: str
 ) -> None:
     # Several windows, without losing labels at their bounds.
     monkeypatch.setattr("xr_tensorfmt.formats.vespa.spec.WINDOW_BYTES", 1 << 16)
@@ -398,11 +399,11 @@ def test_labels_of_unequal_length_are_fetched_once(
     rows = [address[: len(mapped)] for address in addresses]
     content = vf.make_tensor("float", mapped, {"y": 5}, rows, values)
     url = http.put("unequal.tbf", content)
-    ds = xr.open_dataset(url, engine="tensorfmt")
+    ds = xr.open_dataset(url, engine="tensorfmt", sparse=sparse)
     fetched = http.log.fetched
     assert fetched <= len(content) + (64 << 10) + (6 << 10)
     assert ds.x.values.tolist() == [address[0] for address in addresses]
-    if len(mapped) == 1:
+    if sparse == "dense" or len(mapped) == 1:
         assert http.log.fetched == fetched
     assert pickle.loads(pickle.dumps(ds)).x.values.tolist() == ds.x.values.tolist()
     assert ds.tensor[2_345, ..., 3] == values[2_345, 3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -14,10 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import vespafiles as vf
+from tests.lazyarrays import locate
+from tests.recording import RecordingSource
 from tests.work import limit_memory
 from xr_tensorfmt import TensorFormatError, to_file
 from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.formats.vespa import spec
+from xr_tensorfmt.core.file_format import OpenOptions
+from xr_tensorfmt.core.gathered import Gathered
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.layout import read as read_selected
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.formats.recognition import read_container
+from xr_tensorfmt.formats.vespa import VespaFormat, spec
+from xr_tensorfmt.formats.vespa.read import gather_product
 from xr_tensorfmt.formats.vespa.spec import VespaHeader, find_blocks
 from xr_tensorfmt.sources import find_source
 
@@ -187,6 +199,77 @@ def axis_key(length: int):
     index = st.integers(-length, length - 1)
     step = st.integers(-3, 3).filter(bool)
     return st.one_of(index, st.lists(index, max_size=9), st.builds(slice, index, index, step))
+
+
+@given(st.data())
+def test_any_selection_of_outer_product(data) -> None:
+    pair = st.tuples(st.sampled_from("abcd"), st.sampled_from("xyz"))
+    pairs = data.draw(st.sets(pair, min_size=1))
+    labels, values = sorted(pairs), vf.make_values("float", (len(pairs), 3))
+    content = vf.make_tensor("float", ["k", "l"], {"n": 3}, labels, values)
+    tensor = xr.open_dataset(
+        memoryview(content), engine="tensorfmt", format="vespa", sparse="dense", cache=False
+    ).tensor
+    complete = np.full(tensor.shape, np.nan, "f4")
+    for (first, second), row in zip(labels, values, strict=True):
+        complete[tensor.indexes["k"].get_loc(first), tensor.indexes["l"].get_loc(second)] = row
+    key = tuple(data.draw(axis_key(length)) for length in complete.shape)
+    expected = complete
+    for axis in (2, 1, 0):
+        expected = expected[(slice(None),) * axis + (key[axis],)]
+    picked = tensor.isel(dict(zip(tensor.dims, key, strict=True)))
+    np.testing.assert_array_equal(picked.values, expected)
+    points = tuple(
+        data.draw(st.lists(st.integers(0, n - 1), min_size=5, max_size=5)) for n in complete.shape
+    )
+    by_point = tensor.isel({d: ("p", list(k)) for d, k in zip(tensor.dims, points, strict=True)})
+    np.testing.assert_array_equal(by_point.values, complete[points])
+
+
+def make_blocks(source: Source) -> Layout:
+    options = OpenOptions(format_options={"sparse": "stored"})
+    (tensor,) = read_container(HeaderReader(source), VespaFormat(), options).tensors
+    return tensor.layout
+
+
+def test_outer_product_reads_blocks_that_it_needs() -> None:
+    labels = [(f"u{number % 50}", f"i{number // 50}") for number in range(2000)]
+    values = vf.make_values("float", (2000, 64))
+    content = vf.make_tensor("float", ["k", "l"], {"n": 64}, labels, values)
+    source = RecordingSource(content)
+    blocks = make_blocks(source)
+    gather = partial(gather_product, blocks, 1, np.arange(2000), np.arange(2000))
+    layout = Gathered((2000, 64), blocks.dtype, gather, fill_value=np.nan)
+    source.requests.clear()
+    selection = Selection(layout.shape, (range(500, 510), range(64)))
+    np.testing.assert_array_equal(read_selected(layout, source, selection), values[500:510])
+    assert source.fetched < 10 * 300
+    (extents,) = locate(layout, source, selection)
+    assert extents.nbytes == 10 * 256
+
+
+def test_outer_product_in_chunks_and_without_blocks() -> None:
+    labels = [(f"u{number}", f"i{number % 3}") for number in range(100)]
+    values = vf.make_values("float", (100, 4))
+    content = vf.make_tensor("float", ["k", "l"], {"n": 4}, labels, values)
+    keywords = {"engine": "tensorfmt", "format": "vespa", "sparse": "dense", "fill_value": 0}
+    ds = xr.open_dataset(memoryview(content), chunks={}, chunk_bytes=960, **keywords)
+    assert ds.tensor.chunks[0] == (20,) * 5
+    assert ds.tensor.sum().values == values.sum()
+    np.testing.assert_array_equal(ds.tensor.sum("l").values, values)
+    rows = ds.tensor.isel(k=slice(0, 0)).values
+    assert rows.shape == (0, 3, 4)
+    empty = vf.make_tensor("float", ["k", "l"], {"n": 4}, [], values[:0])
+    source = find_source(empty)[0]
+    blocks = make_blocks(source)
+    nothing = np.empty(0, np.int64)
+    gather = partial(gather_product, blocks, 2, nothing, nothing)
+    layout = Gathered((2, 2, 4), blocks.dtype, gather, fill_value=7.0)
+    points = Selection(layout.shape, (np.array([0, 1]), np.array([1, 1]), np.array([0, 3])), True)
+    assert read_selected(layout, source, points).tolist() == [7.0, 7.0]
+    everything = Selection.everything(layout.shape)
+    assert (read_selected(layout, source, everything) == 7.0).all()
+    assert not locate(layout, source, everything)
 
 
 def test_chunks_of_each_opening_have_own_names() -> None:

@@ -301,6 +301,12 @@ def test_errors_name_json(case: str) -> None:
 
 
 def test_errors_of_options_name_json() -> None:
+    data = {"type": "tensor<int8>(x{},y{})", "cells": []}
+    data["cells"] = [{"address": {"x": i, "y": i}, "value": 1} for i in range(2)]
+    with pytest.raises(ValueError, match="<Vespa JSON>: cells of type int8 cannot hold"):
+        vespa.from_json(data, sparse="dense")
+    with pytest.raises(ValueError, match=r"<Vespa JSON>: fill_value=0 requires sparse='dense'"):
+        vespa.from_json(data, fill_value=0)
     with pytest.raises(ValueError, match=r"^<Vespa JSON>: sparse='stored' does not apply"):
         vespa.from_json([1], "tensor(x[1])", sparse="stored")
 

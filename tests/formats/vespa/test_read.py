@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import ml_dtypes
@@ -43,6 +42,22 @@ def test_tensors_decode_to_input(created) -> None:
     assert tensor.dtype == DTYPES[cells]
     for axis, name in enumerate(mapped):
         assert tensor[name].values.tolist() == [address[axis] for address in addresses]
+
+
+@given(vf.tensors())
+def test_outer_product_has_each_block_at_its_labels(created) -> None:
+    content, _, mapped, indexed, addresses, values = created
+    tensor = open_vespa(content, sparse="dense", fill_value=-77).tensor
+    assert tensor.dims == (*mapped, *indexed)
+    expected = np.full(tensor.shape, -77, dtype=tensor.dtype)
+    for address, block in zip(addresses, values, strict=True):
+        position = (tensor.indexes[n].get_loc(a) for n, a in zip(mapped, address, strict=True))
+        expected[tuple(position)] = block
+    np.testing.assert_array_equal(tensor.values, expected, strict=True)
+    for name in mapped:
+        axis = mapped.index(name)
+        in_order = dict.fromkeys(address[axis] for address in addresses)
+        assert tensor[name].values.tolist() == list(in_order)
 
 
 @pytest.mark.parametrize("cells", vf.CELL_TYPES)
@@ -116,6 +131,8 @@ def test_empty_tensors_keep_their_sizes_and_names() -> None:
     two = vespa.from_hex("03 02 01 77 01 78 01 01 79 0A 00", chunks={})
     assert dict(two.sizes) == {"block": 0, "y": 10}
     assert set(two.coords) == {"w", "x"}
+    filled = vespa.from_hex("03 02 01 77 01 78 01 01 79 0A 00", sparse="dense")
+    assert filled.tensor.values.shape == (0, 0, 10)
 
 
 def test_one_label_per_block_is_index_at_once() -> None:
@@ -215,19 +232,7 @@ def test_labels_that_are_not_utf_8_keep_their_bytes(sparse: str) -> None:
     assert [label.encode("utf-8", "surrogateescape") for label in found] == labels
 
 
-def test_several_labels_become_dimensions_by_xarray() -> None:
-    content, values = make_two_labels()
-    with pytest.raises(ValueError, match="does not apply to several mapped dimensions") as caught:
-        open_vespa(content, sparse="dense")
-    (line,) = re.findall(r"call (ds\..*)", str(caught.value))
-    full = eval(line, {"ds": open_vespa(content, chunks={})}).tensor
-    np.testing.assert_array_equal(full.sel(item="i1", user="u3"), values[2])
-    assert np.isnan(full.sel(item="i2", user="u3")).all()
-    one = open_vespa(make_users(), sparse="dense")
-    xr.testing.assert_identical(one, open_vespa(make_users()))
-
-
-def test_repeated_labels_are_kept() -> None:
+def test_repeated_labels_are_kept_and_refused_when_dense() -> None:
     labels = [("a",), ("b",), ("a",)]
     content = vf.make_tensor("float", ["k"], {"x": 1}, labels, np.array([[1], [2], [3]]))
     ds = open_vespa(content)
@@ -236,6 +241,10 @@ def test_repeated_labels_are_kept() -> None:
     message = "the labels of block 2: 'a', which block 0 has too; both are kept"
     assert [message in str(finding) for finding in validate(content, format="vespa")] == [True]
     assert open_vespa(content, sparse="stored").k.values.tolist() == ["a", "b", "a"]
+    with pytest.raises(
+        TensorFormatError, match=r"the labels of block 2 at byte .*: those of block 0"
+    ):
+        open_vespa(content, sparse="dense")
     two = vf.make_tensor("int8", ["k", "l"], {}, [("a", "b"), ("a", "b"), ("a", "c")], np.ones(3))
     assert open_vespa(two, sparse="stored").k.values.tolist() == ["a", "a", "a"]
 
@@ -275,6 +284,11 @@ def test_hexadecimal_digits_as_printed_by_vespa() -> None:
         ValueError, match="data='0x012' is not a string of hexadecimal digits, two per byte"
     ):
         xr_tensorfmt.vespa.from_hex("0x012")
+
+
+def test_errors_name_digits() -> None:
+    with pytest.raises(ValueError, match=r"^<hexadecimal digits>: fill_value=0 requires"):
+        vespa.from_hex(make_users().hex(), fill_value=0)
 
 
 def test_every_published_binary_decodes_to_its_cells(conformance: Path) -> None:

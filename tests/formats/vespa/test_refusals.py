@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import tensfiles as tf
 from tests import vespafiles as vf
 from tests.findings import assert_finding_at_error
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, vespa
@@ -175,3 +177,36 @@ def test_changed_bytes_open_or_raise(created, data) -> None:
 def test_unsuitable_keywords_raise() -> None:
     with pytest.raises(ValueError, match="sparse='stored' does not apply to this file"):
         vespa.from_hex(DENSE.hex(), sparse="stored")
+    with pytest.raises(TypeError, match="fill_value='0' must be of type Real"):
+        vespa.from_hex(MIXED.hex(), sparse="dense", fill_value="0")
+    with pytest.raises(ValueError, match="fill_value=0 requires sparse='dense'"):
+        vespa.from_hex(MIXED.hex(), fill_value=0)
+
+
+def test_int8_without_holes_needs_no_fill_value() -> None:
+    content = vf.make_tensor("int8", ["k"], {"x": 1}, [("a",), ("b",)], np.array([[1], [2]]))
+    assert vespa.from_hex(content.hex(), sparse="dense").tensor.sel(k="b").values.tolist() == [2]
+
+
+@pytest.mark.parametrize("fill_value", [None, 128, -129, 0.5, float("nan"), float("inf")])
+def test_int8_needs_fill_value_that_it_has(fill_value) -> None:
+    content = vf.make_tensor("int8", ["k", "l"], {}, [("a", "b"), ("c", "d")], np.array([1, 2]))
+    with pytest.raises(ValueError, match="pass an integer from -128 to 127"):
+        vespa.from_hex(content.hex(), sparse="dense", fill_value=fill_value)
+    filled = vespa.from_hex(content.hex(), sparse="dense", fill_value=-5).tensor
+    assert (filled.dtype, filled.values.tolist()) == ("int8", [[1, -5], [-5, 2]])
+
+
+def test_very_large_outer_product_is_opened_lazily() -> None:
+    labels = [(f"{n}", f"{n}", f"{n}") for n in range(2000)]
+    content = vf.make_tensor("float", ["i", "j", "k"], {}, labels, np.arange(2000))
+    opened = vespa.from_hex(content.hex(), sparse="dense", chunks={})
+    assert opened.tensor.shape == (2000,) * 3
+    assert opened.tensor.sel(i="7", j="7").sum().values == 7
+
+
+def test_fill_value_is_refused_if_the_format_defines_one(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tens"
+    path.write_bytes(tf.make_index_value((3,), [1], np.array([2.0])))
+    with pytest.raises(ValueError, match="fill_value=1 does not apply to format 'tens'"):
+        xr.open_dataset(path, engine="tensorfmt", fill_value=1)

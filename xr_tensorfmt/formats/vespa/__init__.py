@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from xr_tensorfmt.core.file_format import LazyFormat, Match, OpenOptions, share_options
+from numbers import Real
+
+from xr_tensorfmt.core.file_format import LazyFormat, Match, OpenOptions, Option, share_options
 from xr_tensorfmt.core.header import HeaderReader
 
 
@@ -13,7 +15,13 @@ class VespaFormat(LazyFormat):
     title = "Vespa"
     suffixes = (".tbf",)
     magics = ()
-    open_options = share_options("name", "sparse", "verify", "decode_floats")
+    open_options = share_options("name", "sparse", "verify", "decode_floats") | {
+        "fill_value": Option(
+            "Value of missing elements. The default is NaN. It is required for integers, which "
+            "have no NaN.",
+            type=Real,
+        ),
+    }
     validation_options = OpenOptions(loads_labels=False, format_options={"verify": False})
 
     def describe_unsupported(self, reader: HeaderReader) -> tuple[str, str] | None:

@@ -1,10 +1,12 @@
-"""Read typed binary tensors: their blocks and the labels."""
+"""Read typed binary tensors: their blocks, the labels, and the outer product of the labels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,8 @@ import numpy as np
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, ceil_div, contiguous_chunk
 from xr_tensorfmt.core.file_format import Container, End, OpenOptions, Tensor, name_dims
-from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.gathered import Gathered, put_at
+from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
     Dense,
@@ -23,7 +26,7 @@ from xr_tensorfmt.core.layout import (
 )
 from xr_tensorfmt.core.layout import read as read_layout
 from xr_tensorfmt.core.selection import Indices, Selection, indices_to_array
-from xr_tensorfmt.core.source import Plan, Source
+from xr_tensorfmt.core.source import Plan, Source, Step
 from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
@@ -53,6 +56,11 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a typed binary tensor, and find its blocks."""
     header = replace(VespaHeader.read(reader), decode_floats=options["decode_floats"])
     source = reader.source
+    if options["fill_value"] is not None and options["sparse"] != "dense":
+        raise ValueError(
+            f"{source.name}: fill_value={options['fill_value']!r} requires sparse='dense', because "
+            f"sparse={options['sparse']!r} does not fill in cells"
+        )
     cells: Layout = Dense(header.lengths, header.element, header.stop)
     stop = header.stop + header.blocks * header.block_bytes
     coordinates: tuple[Tensor, ...] = ()
@@ -88,15 +96,10 @@ def _read_blocks(
     header: VespaHeader, source: Source, options: OpenOptions
 ) -> tuple[Layout, int, tuple[str, ...], tuple[Tensor, ...]]:
     """Return the cells, the end of the file, the dimensions, and the labels."""
-    count, sparse = len(header.mapped), options["sparse"]
-    if sparse == "dense" and count > 1:
-        raise ValueError(
-            f"{source.name}: sparse='dense' does not apply to several mapped dimensions; omit it "
-            f"and call ds.load().set_index({BLOCK}={[*header.mapped]}).unstack({BLOCK!r})"
-        )
-    is_index = count == 1 and sparse != "stored"
+    count, is_dense = len(header.mapped), options["sparse"] == "dense"
+    is_index = is_dense or (count == 1 and options["sparse"] == "auto")
     # To write a region of a file, labels are not needed.
-    is_loaded = is_index and options.loads_labels
+    is_loaded = is_dense or (is_index and options.loads_labels)
     limit, hint = MAX_BLOCKS, "split the file"
     if is_loaded:
         limit = MAX_INDEXED_LABELS
@@ -104,29 +107,32 @@ def _read_blocks(
     if header.blocks > limit:
         field, expected = "the number of blocks", f"at most {limit}"
         raise TensorFormatError(source.name, field, header.blocks, expected, hint, header.stop)
-    blocks, loaded = _scan_blocks(header, source, is_loaded=is_loaded)
+    blocks, columns = _scan_blocks(header, source, count if is_loaded else 0)
+    cells: Layout = blocks
+    if is_dense:
+        cells, columns = _build_outer_product(source, blocks, columns, options["fill_value"])
     labels: list[Layout] = [Labels(blocks, dimension) for dimension in range(count)]
     if is_loaded:
-        labels = [InMemory(loaded)]
+        labels = [InMemory(column) for column in columns]
     names = _name_dimensions(header, options, *(() if is_index else (BLOCK,)))
     dims = names if is_index else (BLOCK, *names[count:])
-    parts = zip(names, labels, strict=False)
-    coordinates = tuple(Tensor(name, dims[:1], layout) for name, layout in parts)
-    return blocks, blocks.stop, dims, coordinates
+    label_dims = names if is_index else (BLOCK,) * count
+    parts = zip(names, label_dims, labels, strict=False)
+    return cells, blocks.stop, dims, tuple(Tensor(name, (dim,), x) for name, dim, x in parts)
 
 
-def _scan_blocks(header: VespaHeader, source: Source, *, is_loaded: bool) -> tuple[Blocks, Strings]:
-    """Scan the blocks. Return the labels of the first dimension too, if they are loaded."""
+def _scan_blocks(header: VespaHeader, source: Source, columns: int) -> tuple[Blocks, list[Strings]]:
+    """Scan the blocks. Return the labels of the first dimensions too."""
     offsets = np.full(header.blocks + 1, header.stop, dtype=np.int64)
     first, rank, block_bytes = 0, len(header.mapped), header.block_bytes
-    labels: list[str] = []
+    labels: list[list[str]] = [[] for _ in range(columns)]
     for start, view, positions in find_blocks(source, header):
         stop = first + (positions.size - 1) // rank
         offsets[first : stop + 1] = start + positions[::rank]
-        if is_loaded:
-            labels += decode_labels(view, positions, rank, 0, block_bytes)
+        for dimension, column in enumerate(labels):
+            column.extend(decode_labels(view, positions, rank, dimension, block_bytes))
         first = stop
-    return Blocks(header, offsets), np.fromiter(labels, STRING_DTYPE, len(labels))
+    return Blocks(header, offsets), [np.fromiter(x, STRING_DTYPE, first) for x in labels]
 
 
 def _name_dimensions(header: VespaHeader, options: OpenOptions, *reserved: str) -> tuple[str, ...]:
@@ -305,3 +311,52 @@ def find_repeated_blocks(rows: Iterable[Row]) -> Iterator[tuple[int, int]]:
     earlier = first[inverse]
     for block in np.flatnonzero(earlier != np.arange(earlier.size)).tolist():
         yield block, int(earlier[block])
+
+
+def _build_outer_product(
+    source: Source, blocks: Blocks, columns: list[Strings], fill_value: float | None
+) -> tuple[Gathered, list[Strings]]:
+    """Spread the blocks over the outer product of their labels, and return the distinct labels."""
+    header = blocks.header
+    for block, earlier in find_repeated_blocks(zip(*columns, strict=True)):
+        raise TensorFormatError(
+            source.name,
+            field=f"the labels of block {block}",
+            actual=f"those of block {earlier} as well",
+            expected="labels that occur once",
+            hint="no dense tensor holds both; open it with sparse='stored' (--open-option "
+            "sparse=stored)",
+            offset=int(blocks.offsets[block]),
+        )
+    distinct = [np.array(list(dict.fromkeys(column)), STRING_DTYPE) for column in columns]
+    known = [{label: code for code, label in enumerate(labels)} for labels in distinct]
+    codes = [list(map(known[n].__getitem__, column)) for n, column in enumerate(columns)]
+    grid = tuple(map(len, distinct))
+    is_int8 = header.cell_type == "int8"
+    if fill_value is None:
+        fill_value = 0 if is_int8 and prod(grid) == header.blocks else np.nan
+    if is_int8 and fill_value not in range(-128, 128):
+        raise ValueError(
+            f"{source.name}: cells of type int8 cannot hold fill_value={fill_value!r}; "
+            "pass an integer from -128 to 127"
+        )
+    shape = *grid, *header.lengths
+    check_size(source.name, shape, blocks.dtype.itemsize, header.stop)
+    indices = np.ravel_multi_index(codes, grid) if header.blocks else np.empty(0, np.int64)
+    order = np.argsort(indices)
+    gather = partial(gather_product, blocks, len(grid), indices[order], order)
+    layout = Gathered(shape, blocks.dtype, gather, (blocks,), float(fill_value))
+    return layout, distinct
+
+
+def gather_product(
+    blocks: Blocks,
+    grid_rank: int,
+    grid_indices: Integers,
+    block_indices: Integers,
+    source: Source,
+    selection: Selection,
+) -> Iterator[Step]:
+    """Yield the cells of the selected blocks. The indices of blocks in the grid are sorted."""
+    inner, target = selection.find_rows(grid_rank, grid_indices, block_indices)
+    yield blocks.plan(source, inner), put_at(target)
