@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
@@ -22,6 +23,7 @@ from xr_tensorfmt.formats.cc4s.write import (
     choose_types,
     name_dimensions,
 )
+from xr_tensorfmt.formats.cc4s.yaml_text import MAX_VALUES, format_yaml, is_portable, simplify
 from xr_tensorfmt.formats.recognition import list_files
 from xr_tensorfmt.sources import get_path, is_url
 from xr_tensorfmt.writing.checked_input import get_file_info, resolve_encoding
@@ -100,7 +102,7 @@ def open_calculation(
 def to_calculation(
     ds: Dataset, directory: str | os.PathLike[str], *, encoding: Mapping[Any, Any] | None = None
 ) -> None:
-    """Write the tensors of a calculation to the files of a new directory.
+    """Write the tensors of a calculation, and ``State.yaml``, to a new directory.
 
     Parameters
     ----------
@@ -144,6 +146,7 @@ def to_calculation(
     directory.mkdir(parents=True, exist_ok=True)
     if not all(path.name.startswith(".") for path in directory.iterdir()):
         raise FileExistsError(f"{directory}: the directory is not empty; pass a new directory")
+    _write_properties(ds, directory)
     for file, components in files.items():
         variables = {name: ds[name].variable for name in components}
         dims = name_dimensions(variables, choose_types(variables, file))
@@ -154,6 +157,44 @@ def to_calculation(
         chosen = {components[name]: dtypes[name] for name in components if name in dtypes}
         path = directory / f"{file}{YAML}"
         tensors.rename(components).tensorfmt.to_file(path, "cc4s", encoding=chosen)
+
+
+def _write_properties(ds: Dataset, directory: Path) -> None:
+    """Write the properties of the dimension types, such as ``State.yaml``, which cc4s looks up.
+
+    A property is a coordinate such as State_Spin. State_2 and so on must have an equal one.
+    """
+    for dim in map(str, ds.sizes):
+        names = (f"{dim}_{number}" for number in range(2, 10))
+        others = [other for other in names if ds.sizes.get(other) == ds.sizes[dim]]
+        properties: dict[str, tuple[list[Any], list[int]]] = {}
+        for name, coordinate in ds.coords.items():
+            prop = str(name).removeprefix(f"{dim}_")
+            equal = [ds.coords.get(f"{other}_{prop}", DataArray(0)) for other in others]
+            is_equal = all(np.array_equal(coordinate, other) for other in equal)
+            packed = _pack_property(coordinate.variable)
+            if coordinate.dims == (dim,) and prop != name and is_equal and packed is not None:
+                properties[prop] = packed
+        has_type = re.search(r"_\d+$", dim) is None and is_file_name(f"{dim}{YAML}")
+        if properties and has_type:
+            fields = {
+                "version": header.VERSION,
+                "dimensionType": dim,
+                "properties": {prop: values for prop, (values, _) in properties.items()},
+                "propertyIndices": {prop: numbers for prop, (_, numbers) in properties.items()},
+            }
+            (directory / f"{dim}{YAML}").write_bytes(format_yaml(fields))
+
+
+def _pack_property(coordinate: Variable) -> tuple[list[Any], list[int]] | None:
+    """Return the values of a property, and their numbers by index; None if it is no property."""
+    if coordinate.dtype.kind not in "iu":
+        return None
+    numbers = coordinate.values
+    count = int(numbers.max(initial=-1)) + 1
+    values = simplify(coordinate.attrs.get("values", [*range(min(count, MAX_VALUES))]))
+    is_list = isinstance(values, list) and len(values) >= count and is_portable(values)
+    return (values, numbers.tolist()) if is_list and numbers.min(initial=0) >= 0 else None
 
 
 def _is_state(name: Any, tensor: DataArray) -> bool:

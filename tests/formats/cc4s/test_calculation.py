@@ -13,6 +13,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+import yaml
 from benchmark.tutorial import get_functions
 
 from tests import cc4sfiles as cf
@@ -172,13 +173,57 @@ def test_metadata_and_properties_are_kept(tmp_path: Path) -> None:
     assert ds.CoulombVertex.attrs == {"halfGrid": 0, "unit": UNIT}
     to_calculation(select(ds, slice(2, None)), tmp_path / "part")
     files = {path.name for path in (tmp_path / "part").iterdir()}
-    assert files == {path.name for path in (tmp_path / "all").iterdir()} - {"State.yaml"}
+    assert files == {path.name for path in (tmp_path / "all").iterdir()}
+    text = (tmp_path / "part" / "State.yaml").read_text()
+    assert text.startswith("version: 100\ndimensionType: State\nproperties:\n  Spin:\n")
+    assert yaml.safe_load(text)["propertyIndices"] == {"Spin": SPIN[2:]}
+    # As cc4s, which does not read the embedded metadata.
+    path = cf.save(tmp_path / "part", "Other", np.ones(len(SPIN) - 2), ["State"])
+    other = xr.open_dataset(path, engine="tensorfmt")
+    assert other.State_Spin.values.tolist() == SPIN[2:]
     part = xr.open_dataset(tmp_path / "part" / "CoulombVertex.yaml", engine="tensorfmt")
     assert part.CoulombVertex.attrs == {"halfGrid": 0, "unit": UNIT}
     assert part.CoulombVertex.encoding["tensorfmt"]["types"] == ("AuxiliaryField", "State", "State")
     for name in ("State_Spin", "State_2_Spin"):
         assert part[name].values.tolist() == SPIN[2:]
         assert open_calculation(tmp_path / "part")[name].values.tolist() == SPIN[2:]
+
+
+@pytest.mark.parametrize(
+    ("change", "properties"),
+    [
+        (lambda ds: ds, {"Spin": [0, 1]}),
+        (lambda ds: ds.assign_coords(State_2_Spin=1 - ds.State_2_Spin), None),
+        (lambda ds: ds.drop_vars("State_2_Spin"), None),
+        (lambda ds: ds.assign_coords(State_Spin=ds.State_Spin + 0.5), None),
+        (lambda ds: ds.drop_vars(["State_Spin", "State_2_Spin"]), None),
+        (
+            lambda ds: ds.assign_coords(
+                {
+                    name: ds[name].assign_attrs(values=np.array([[0.5, 0], [1, 2]]))
+                    for name in ("State_Spin", "State_2_Spin")
+                }
+            ),
+            {"Spin": [[0.5, 0.0], [1.0, 2.0]]},
+        ),
+    ],
+)
+def test_equal_properties_of_all_states_are_written(
+    tmp_path: Path, change: Any, properties: Any
+) -> None:
+    write_calculation(tmp_path / "all", is_complex=False)
+    ds = change(open_calculation(tmp_path / "all"))
+    to_calculation(ds, tmp_path / "new")
+    path = tmp_path / "new" / "State.yaml"
+    assert path.exists() == (properties is not None)
+    if properties is not None:
+        assert yaml.safe_load(path.read_text())["properties"] == properties
+    again = open_calculation(tmp_path / "new")
+    assert set(again.coords) == set(ds.coords)
+    for name in ("State_Spin", "State_2_Spin"):
+        if name in ds.coords:
+            np.testing.assert_array_equal(again[name], ds[name])
+    assert validate(tmp_path / "new") == []
 
 
 def test_values_stay_lazy(tmp_path: Path) -> None:
