@@ -183,20 +183,15 @@ def is_overwriting(mode: Mode) -> bool:
 def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> Location:
     """Return the location of a local file, or of an object in a store."""
     path = get_path(path)
-    name = path.full_name if isinstance(path, OpenFile) else path
-    if not isinstance(name, str):
+    if not isinstance(path, str | OpenFile):
         raise TypeError(f"{redact(repr(path))} is neither a path nor a URL")
     if fs is not None or is_remote(path):
         location = locate(path, storage_options, fs)
         return replace(location, url=location.path) if location.is_local else location
     if storage_options:
-        raise ValueError(f"storage_options= is for URLs, but {name} is a local path; omit it")
-    check_local(name)
+        raise ValueError(f"storage_options= is for URLs, but {path} is a local path; omit it")
+    check_local(path)
     return locate(path, None, None)
-
-
-Part = tuple[FilePlan, Location]
-"""A file of a plan, and its location."""
 
 
 def save(plan: FilePlan, location: Location, *, overwrite: bool, compute: bool) -> Delayed | None:
@@ -227,7 +222,11 @@ def save(plan: FilePlan, location: Location, *, overwrite: bool, compute: bool) 
     return None
 
 
-def _finish(parts: Sequence[Part], files: Sequence[AtomicFile], inodes: Sequence[int] = ()) -> None:
+def _finish(
+    parts: Sequence[tuple[FilePlan, Location]],
+    files: Sequence[AtomicFile],
+    inodes: Sequence[int] = (),
+) -> None:
     """Complete and publish files, and remove orphaned sibling files."""
     plan, index = parts[-1]
     is_set = index.is_local and (len(files) > 1 or plan.find_orphans is not None)

@@ -363,7 +363,7 @@ def test_values_unsupported_by_dtype_raise(path: Path) -> None:
     check_refused(text, path, {}, "'b' is str32, but 'b' in the file supports only int16")
     requested = {"encoding": {"a": {"dtype": "float16"}}}
     check_refused(
-        patch(4, 6), path, {}, "requests .*float16.* for 'a', but .* as bfloat16", **requested
+        patch(4, 6), path, {}, "'a' is float16, but .* file supports only bfloat16", **requested
     )
 
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from secrets import token_hex
 from time import monotonic, sleep
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from xr_tensorfmt.core.layout import EncodedBatch
 from xr_tensorfmt.writing.file_plan import Piece
@@ -20,8 +20,6 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
-
-Result = TypeVar("Result")
 
 UNCHANGED = "the target is unchanged"
 _REPLACED = "but the new file is in place"
@@ -112,7 +110,7 @@ def remove(path: str) -> bool:
     return False
 
 
-def attempt(call: Callable[[], Result]) -> tuple[Result, ...]:
+def attempt(call: Callable[[], Any]) -> tuple[Any, ...]:
     """Return the result of a call after a failure, or () if it fails twice, such as by Ctrl-C."""
     for _ in range(2):
         with suppress(BaseException):
@@ -206,13 +204,6 @@ class AtomicFile:
     def publish(self) -> None:
         """Let the complete file appear, and flush its name to the disk (best effort)."""
         publish_set(Replacement(self))
-
-    def flush_names(self) -> None:
-        """Flush the names in the directory to the disk, unless the file is uploaded."""
-        if not self.is_uploaded:
-            directory = os.path.dirname(self.target)
-            with suppress(OSError), open_descriptor(directory, os.O_RDONLY) as folder:
-                os.fsync(folder)
 
     def discard(self) -> bool:
         """Remove the unfinished file; return False if it does not exist or was renamed."""
@@ -353,7 +344,10 @@ def publish_set(index: Replacement, siblings: Sequence[Replacement] = ()) -> Non
         index.file.fail(error, _settle(index, siblings))
         raise
     _forget(index, *siblings)
-    index.file.flush_names()
+    if not index.file.is_uploaded:
+        directory = os.path.dirname(index.file.target)
+        with suppress(OSError), open_descriptor(directory, os.O_RDONLY) as folder:
+            os.fsync(folder)
 
 
 def _settle(index: Replacement, siblings: Sequence[Replacement]) -> str:

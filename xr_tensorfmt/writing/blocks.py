@@ -72,11 +72,8 @@ class BlockGrid:
         array = _to_numpy(self.conversion.name, values, tuple(s.stop - s.start for s in slices))
         converted: Any = self.conversion.apply(array.transpose(self.axes))
         whole = self.indices or tuple(map(range, self.layout.shape))
-        axes = zip(whole, self.axes, strict=True)
-        selection = Selection(
-            self.layout.shape, tuple(indices[slices[axis]] for indices, axis in axes)
-        )
-        return self.layout.encode(selection, converted)
+        indices = (part[slices[axis]] for part, axis in zip(whole, self.axes, strict=True))
+        return self.layout.encode(Selection(self.layout.shape, tuple(indices)), converted)
 
 
 def _to_numpy(name: str, values: Any, shape: tuple[int, ...]) -> Array:
@@ -146,9 +143,6 @@ def _choose_chunks(
 File = Any
 """An object whose `write` writes batches at their offsets, and returns the inode."""
 
-Finish = Callable[[Sequence[Any], Sequence[int]], object]
-"""Finishes files, given the inodes of the files that blocks were written to."""
-
 
 def write_blocks(files: Sequence[tuple[File, Sequence[BlockGrid]]]) -> None:
     """Write values in memory and lazy ones in this thread, then dask arrays by the scheduler."""
@@ -164,9 +158,12 @@ def write_blocks(files: Sequence[tuple[File, Sequence[BlockGrid]]]) -> None:
 
 
 def plan_tasks(
-    files: Sequence[tuple[File, Sequence[BlockGrid]]], finish: Finish | None = None
+    files: Sequence[tuple[File, Sequence[BlockGrid]]], finish: Callable[..., object] | None = None
 ) -> Delayed:
-    """Plan tasks that write all blocks in any order, and one that finishes all files."""
+    """Plan tasks that write all blocks in any order, and one that calls `finish`.
+
+    It receives the files, and the inodes of the files that blocks were written to.
+    """
     token = uuid.uuid4().hex
     graph: dict[Any, Any] = {}
     arrays: list[Any] = []

@@ -27,24 +27,12 @@ from xr_tensorfmt.errors import SourceChangedError, did_you_mean, shorten
 from xr_tensorfmt.sources.local import LocalFile, find_mapped_file
 from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.writing.atomic_file import check_writable, open_descriptor, write_batches
-from xr_tensorfmt.writing.blocks import (
-    divide_variables,
-    is_chunked,
-    keep_values,
-    plan_tasks,
-    write_blocks,
-)
+from xr_tensorfmt.writing.blocks import divide_variables, keep_values, plan_tasks, write_blocks
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.file_plan import PlannedVariable, format_dtype, is_numeric
 
 Region = Mapping[Any, Any] | Literal["auto"]
 """A slice, positions or "auto" by dimension."""
-
-Positions = Mapping[str, Indices]
-"""The positions in the file by dimension of a region, ascending."""
-
-Guard = tuple[int, bytes]
-"""Number of the first bytes of a file, and their checksum."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +40,7 @@ class _ExistingFile:
     """A file that is changed in place, with checksums of its head and of the opened file."""
 
     path: str
-    guards: Mapping[str, Guard]
+    guards: Mapping[str, tuple[int, bytes]]
 
     def write(self, batches: Iterator[EncodedBatch]) -> int:
         """Write bytes at their offsets. Raise SourceChangedError if a header has changed."""
@@ -78,8 +66,8 @@ def _measure_heads(source: Source, container: Container) -> dict[str, int]:
     return heads
 
 
-def _compute_guard(path: str, stop: int) -> Guard:
-    """Hash the inode, size and first bytes of a file."""
+def _compute_guard(path: str, stop: int) -> tuple[int, bytes]:
+    """Hash the inode, size and first bytes of a file. Return their number, too."""
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())  # without st_dev, which differs between machines
         text = f"{status.st_ino} {status.st_size} ".encode()
@@ -268,7 +256,7 @@ def _list_values(variable: Variable) -> str:
     return shorten(", ".join(map(str, variable.values.ravel()[:20].tolist())))
 
 
-def _read_region(tensor: Tensor, source: Source, positions: Positions) -> Variable:
+def _read_region(tensor: Tensor, source: Source, positions: Mapping[str, Indices]) -> Variable:
     """Read a region of a coordinate."""
     sizes = zip(tensor.dims, tensor.layout.shape, strict=True)
     indices = tuple(positions.get(dim, range(length)) for dim, length in sizes)
@@ -279,18 +267,15 @@ def _read_region(tensor: Tensor, source: Source, positions: Positions) -> Variab
 def _load_own(variable: Variable, paths: Collection[str]) -> Variable:
     """Copy values that are read from files that change, or are in a map of an unknown file."""
     data = get_lazy_data(variable)
-    for values in find_values(data) if is_chunked(variable) else [data]:
+    for values in find_values(data) if hasattr(data, "dask") else [data]:
         lazy = find_lazy_tensor(values)
         file = find_mapped_file(unwrap(values)) if lazy is None else lazy.array.source.name
-        if file == "" or (file and any(_is_same(file, path) for path in paths)):
+        is_own = file == ""
+        with suppress(OSError):  # a URL, or a name of something without a path
+            is_own = is_own or bool(file and any(os.path.samefile(file, path) for path in paths))
+        if is_own:
             return variable.copy(data=variable.values.copy())
     return variable
-
-
-def _is_same(file: str, path: str) -> bool:
-    with suppress(OSError):  # a URL, or a name of something without a path
-        return os.path.samefile(file, path)
-    return False
 
 
 def _check_attrs(path: str, name: str, variable: Variable, stored_attrs: Mapping[str, Any]) -> None:
@@ -309,7 +294,11 @@ def _check_attrs(path: str, name: str, variable: Variable, stored_attrs: Mapping
 
 
 def _plan_variable(
-    checked: CheckedInput, name: str, variable: Variable, tensor: Tensor, positions: Positions
+    checked: CheckedInput,
+    name: str,
+    variable: Variable,
+    tensor: Tensor,
+    positions: Mapping[str, Indices],
 ) -> PlannedVariable:
     """Plan a variable, with the layout of its region in file order."""
     if positions and positions.keys().isdisjoint(tensor.dims):
@@ -337,13 +326,8 @@ def _plan_variable(
         if len(part) < whole:
             _check_whole_units(name, str(dim), part, whole, whole if unit == WHOLE else unit)
         indices.append(part)
-    requested = {"dtype": element.name, **checked.encoding.get(name, {})}
-    if len(requested) > 1 or format_dtype(requested["dtype"]) != element.name:
-        raise ValueError(
-            f"encoding= requests {requested} for {name!r}, but {checked.path} stores it as "
-            f"{element.name}, which region= cannot change; rewrite the whole file"
-        )
-    dtype = element.name if is_numeric(variable.dtype) else variable.dtype.name
+    requested = checked.encoding.get(name, {}).get("dtype", element.name)
+    dtype = format_dtype(requested) if is_numeric(variable.dtype) else variable.dtype.name
     # Values are rounded only if encoding= names the dtype, or to pack them.
     exact = name not in checked.encoding and "scale_factor" not in tensor.attrs
     conversion = replace(checked, format=f"{name!r} in the file").build_conversion(
