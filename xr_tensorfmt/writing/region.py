@@ -323,7 +323,7 @@ def _plan_variable(
                 f"region= selects {len(part)} of {whole} elements along {dim!r}, but the data have "
                 f"length {length}; pass a region of the same length, which cannot extend the file"
             )
-        if len(part) < whole:
+        if 0 < len(part) < whole:
             _check_whole_units(name, str(dim), part, whole, whole if unit == WHOLE else unit)
         indices.append(part)
     requested = checked.encoding.get(name, {}).get("dtype", element.name)

@@ -559,6 +559,20 @@ def test_part_of_bits_begins_and_ends_with_byte(tmp_path: Path) -> None:
         to_file(data[:, 4:12], tmp_path / "t", "pycauset", region={"col": slice(4, 12)})
 
 
+@pytest.mark.parametrize("part", [slice(5, 5), slice(8, 8), slice(3, 1), []], ids=str)
+@pytest.mark.parametrize(
+    "values", [make_bits(4, 70), SPECIAL["CAUSAL"](20)], ids=["bits", "causal"]
+)
+def test_empty_part_of_packed_rows_changes_nothing(
+    tmp_path: Path, values: np.ndarray, part: slice | list[int]
+) -> None:
+    data = make_array(values)
+    to_file(data, tmp_path / "t", "pycauset")
+    before = (tmp_path / "t").read_bytes()
+    to_file(data[:, part], tmp_path / "t", "pycauset", region={"col": part})
+    assert (tmp_path / "t").read_bytes() == before
+
+
 def test_part_of_triangle_must_be_one_too(tmp_path: Path) -> None:
     data = make_array(SPECIAL["CAUSAL"](20))
     to_file(data, tmp_path / "t", "pycauset")
