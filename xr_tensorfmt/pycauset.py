@@ -264,9 +264,11 @@ class _CausalMatrix:
         return (_BLOCK,) * full + ((rest,) if rest or not full else ())
 
     def read(self, row: int, column: int) -> _Block:
-        """Return the values of a block."""
+        """Return the values of a block. Counting the bits finds blocks without relations faster."""
         rows, columns = (slice(n * _BLOCK, (n + 1) * _BLOCK) for n in (row, column))
-        return np.asarray(self.variable[rows, columns].values)
+        part = self.variable[rows, columns]
+        is_empty = _count_packed(part, (0, 1)) == 0
+        return np.zeros(part.shape, np.bool_) if is_empty else np.asarray(part.values)
 
     def map_blocks(
         self,

@@ -340,6 +340,14 @@ def test_long_headers_of_deflated_members_are_read() -> None:
     np.testing.assert_array_equal(open_lazily(archive).a, np.ones(2))
 
 
+def test_errors_about_deflated_members_are_at_their_bytes() -> None:
+    members = ("a.npy", save(np.ones(3))), ("b.npy", save(np.zeros(2, "V3")))
+    content = make_archive(*members, compression=zipfile.ZIP_DEFLATED)
+    offset = content.index(b"b.npy") + len("b.npy")
+    with pytest.warns(TensorFormatWarning, match=f"the dtype of the array 'b' at byte {offset}:"):
+        assert list(open_lazily(content)) == ["a"]
+
+
 def test_corrupt_deflated_values_raise() -> None:
     values = np.random.default_rng(0).random(5000)
     content = bytearray(deflate_files(a=values, b=np.ones(3)))

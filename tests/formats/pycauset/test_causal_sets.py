@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
 
 from xr_tensorfmt import pycauset, to_file
+from xr_tensorfmt.formats.pycauset.matrices import Packed
 
 SIZE = 75
 
@@ -72,6 +74,28 @@ def test_interval_sizes_count_related_pairs(causal: xr.DataArray) -> None:
     product = bits.astype(int) @ bits.astype(int)
     sizes = pycauset.interval_sizes(causal)
     np.testing.assert_array_equal(sizes, np.bincount(product[bits], minlength=SIZE))
+
+
+@pytest.mark.parametrize("function", [pycauset.links, pycauset.interval_sizes])
+def test_blocks_without_relations_are_not_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: Any
+) -> None:
+    decode, decoded = Packed.decode, []
+
+    def record(layout: Packed, packed: Any, selection: Any, out: Any = None) -> Any:
+        decoded.append(selection.size)
+        return decode(layout, packed, selection, out)
+
+    monkeypatch.setattr(Packed, "decode", record)
+    sizes = []
+    for order in (256, 512):  # the number of relations doubles
+        bits = np.triu(np.tri(order, k=20, dtype=bool), 1)
+        to_file(wrap(bits), tmp_path / "band.pycauset", matrix_type="CAUSAL")
+        causal = xr.open_dataarray(tmp_path / "band.pycauset", engine="tensorfmt")
+        decoded.clear()
+        function(causal).compute()
+        sizes.append(sum(decoded))
+    assert sizes[1] < 2.2 * sizes[0]
 
 
 def test_counts_of_a_file_do_not_load_the_matrix(

@@ -13,6 +13,7 @@ from tests import pycausetfiles as pf
 from tests.opening import open_tensor
 from tests.packedbits import make_causal, make_dense_bits
 from tests.recording import RecordingSource
+from tests.work import limit_calls
 from xr_tensorfmt import pycauset
 from xr_tensorfmt.core.elements import Boolean
 from xr_tensorfmt.datasets.lazy_array import find_undecoded_tensor
@@ -196,6 +197,15 @@ def test_row_counts_of_some_columns_read_only_their_words() -> None:
     counts = _count_rows(source, layout, np.array([20]), range(640, 1280))  # type: ignore[arg-type]
     assert counts.tolist() == [values[20, 640:1280].sum()]
     assert source.requests == [(16 + 20 * 800 + 80, 80)]
+
+
+def test_rows_are_counted_in_batches(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(make_causal(2000)[0])
+    source, layout = LocalFile.open_head(tmp_path / "file")[0], make_causal(2000)[1]
+    assert isinstance(layout, Packed)
+    with limit_calls(1000):
+        counts = _count_rows(source, layout, np.arange(2000), range(2000))
+    assert counts.sum() == make_causal(2000)[2].sum()
 
 
 @pytest.mark.slow
