@@ -62,8 +62,7 @@ def test_files_of_a_large_index_are_removed(tmp_path: Path) -> None:
     index = tmp_path / "m.safetensors.index.json"
     to_file(make_model(), index, max_shard_bytes=16)
     assert len(list(tmp_path.glob("*.safetensors"))) == 3
-    with index.open("ab") as file:
-        file.write(b" " * (70 << 20))
+    index.write_text(index.read_text().rstrip()[:-1] + " " * (70 << 20) + "}")
     xr.testing.assert_equal(xr.load_dataset(index, engine="tensorfmt"), make_model())
     to_file(make_model(), index, max_shard_bytes=1 << 20)
     assert [path.name for path in tmp_path.glob("*.safetensors")] == [
