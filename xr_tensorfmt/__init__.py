@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import os
 import sys
 import typing
 
@@ -59,6 +61,16 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "virtual": ("obspec_utils", "virtualizarr"),
 }
 
+
+def _wait_for_imports() -> None:
+    """Let other threads complete imports of this package. A child would wait for their locks."""
+    for name in [name for name in sys.modules.copy() if name.startswith(f"{__name__}.")]:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_wait_for_imports)
 if "pytest" in sys.modules:  # so that failed assertions print their values
     sys.modules["pytest"].register_assert_rewrite(f"{__name__}.testing")
 

@@ -20,7 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 import xr_tensorfmt
 from tests import tensfiles as tf
 from tests.opening import open_lazily
-from tests.processes import run_in_child
+from tests.processes import run_in_child, run_python
 from tests.servers import HttpStore
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.sources import find_source
@@ -186,3 +186,28 @@ def test_fork_while_thread_starts_loop_of_fsspec() -> None:
 
     with hold_in_thread(start):
         assert run_in_child(lambda: fsspec.asyn.get_loop().is_running() is not None)
+
+
+IMPORT_IN_THREAD = """
+import importlib, os, signal, sys, threading
+import xr_tensorfmt
+
+name = sys.argv[1]
+thread = threading.Thread(target=importlib.import_module, args=[name])
+thread.start()
+while name not in sys.modules:
+    pass
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    importlib.import_module(name)
+    os._exit(0)
+thread.join()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize("name", ["saving", "opening", "vespa", "sources.stores"])
+def test_child_imports_module_that_a_thread_was_importing(name: str) -> None:
+    run = run_python("-W", "ignore", "-c", IMPORT_IN_THREAD, f"xr_tensorfmt.{name}")
+    assert run.stdout == "0\n"
