@@ -186,5 +186,5 @@ def test_explaining_steps_lists_no_ranges(tmp_path: Path) -> None:
     (tmp_path / "a.tbf").write_bytes(content)
     tensor = xr.open_dataset(tmp_path / "a.tbf", engine="tensorfmt").tensor
     (read,) = tensor[::4].tensorfmt.explain().reads
-    assert (len(read.ranges), read.needed_bytes) == (1, 2 * 10**6)
+    assert (read.range_count, read.needed_bytes) == (1, 2 * 10**6)
     assert read.fetched_bytes == 8 * 10**6 - 24

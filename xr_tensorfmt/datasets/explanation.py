@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 from operator import attrgetter
@@ -14,7 +14,7 @@ import numpy as np
 from dask.callbacks import Callback
 from xarray import DataArray, Dataset, DataTree, Variable
 
-from xr_tensorfmt.core.extents import Extents, format_size
+from xr_tensorfmt.core.extents import format_size
 from xr_tensorfmt.core.source import Plan, Source
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, plan_recorder
 
@@ -38,18 +38,14 @@ class ChunkRead:
     fetched_bytes: int
 
     @property
-    def ranges(self) -> list[tuple[str, int, int]]:
-        """Byte ranges to fetch, as tuples of file, first byte and stop."""
-        fetches = self.plan.iterate_fetches()
-        return _list_ranges((fetch.source.name, fetch.extents) for fetch in fetches)
-
-    @property
     def request_ranges(self) -> list[tuple[str, int, int]]:
         """Byte ranges of the requests and memory maps, as tuples of file, first byte and stop."""
-        return _list_ranges(
-            (fetch.source.name, fetch.source.explain_read(fetch.extents)[0])
-            for fetch in self.plan.iterate_fetches()
-        )
+        ranges: list[tuple[str, int, int]] = []
+        for fetch in self.plan.iterate_fetches():
+            requests, _ = fetch.source.explain_read(fetch.extents)
+            pairs = zip(requests.starts.tolist(), requests.lengths.tolist(), strict=True)
+            ranges += [(fetch.source.name, start, start + length) for start, length in pairs]
+        return ranges
 
     def describe(self) -> dict[str, str]:
         """Return the cells of a table."""
@@ -78,14 +74,6 @@ def _build_read(name: str, chunk: tuple[int, ...], shape: tuple[int, ...], plan:
         added = (len(fetch.extents), len(requests), fetch.count_needed_bytes(), nbytes)
         counts = [total + count for total, count in zip(counts, added, strict=True)]
     return ChunkRead(name, chunk, shape, plan, *counts)
-
-
-def _list_ranges(extents: Iterable[tuple[str, Extents]]) -> list[tuple[str, int, int]]:
-    return [
-        (name, start, start + length)
-        for name, ranges in extents
-        for start, length in zip(ranges.starts.tolist(), ranges.lengths.tolist(), strict=True)
-    ]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
