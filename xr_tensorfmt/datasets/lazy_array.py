@@ -5,7 +5,7 @@ It also relies on `xarray.open_dataset` to pass ``from_array_kwargs={"name": ...
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import cache
 from types import MappingProxyType
@@ -166,24 +166,20 @@ class _OpenedLabels(_OpenedVariable):
 
 
 def prepare_to_chunk(ds: Dataset, *, is_shared: bool) -> None:
-    """Let xarray load labels instead of chunking them, and name arrays as `_OpenedVariable`."""
-    coordinates = {*ds.coords}
-    for name, variable in ds.variables.items():
-        if name in coordinates and _is_loaded(name, variable):
-            variable.__class__ = _OpenedLabels  # which has no attributes of its own
-        elif is_shared:
-            variable.__class__ = _OpenedVariable
+    """Let xarray load labels instead of chunking them: those in the header, and some others.
 
-
-def _is_loaded(name: Hashable, variable: Variable) -> bool:
-    """Return whether chunks do not apply to a coordinate: it is in the header, or has few labels.
-
-    xarray loads indexes, unless the user asks it not to.
+    If arrays of several Datasets would share names in dask, add the version and the layout.
     """
-    lazy = find_lazy_tensor(variable)
-    is_in_header = lazy is not None and isinstance(lazy.array.layout, InMemory)
-    is_small = variable.ndim == 1 and variable.size <= MAX_LOADED_LABELS
-    return variable.dims != (name,) and (is_in_header or is_small)
+    for name, coord in ds.coords.items():
+        variable, lazy = ds.variables[name], find_lazy_tensor(coord.variable)
+        is_in_header = lazy is not None and isinstance(lazy.array.layout, InMemory)
+        is_small = coord.ndim == 1 and coord.size <= MAX_LOADED_LABELS
+        # xarray loads the labels of an index, unless the user asks it not to.
+        if coord.dims != (name,) and (is_in_header or is_small):
+            variable.__class__ = _OpenedLabels  # which has no attributes of its own
+    for variable in ds.variables.values() if is_shared else ():
+        if type(variable) is Variable:
+            variable.__class__ = _OpenedVariable
 
 
 def get_lazy_data(variable: Variable) -> Any:
