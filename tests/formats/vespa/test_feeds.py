@@ -662,6 +662,19 @@ def test_size_of_a_line_is_limited(
             read_values(source)
 
 
+@pytest.mark.parametrize("values", ["[1", "[1e400]", "[NaN]"])
+def test_line_that_is_not_json_is_named_before_many_lines(
+    values: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "MAX_LINE_BYTES", 200)
+    lines = [json.dumps(put(f"{n}", [1])) for n in range(20)]
+    lines[5] = lines[5].replace("[1]", values)
+    (tmp_path / "feed.jsonl").write_text("\n".join(lines))
+    for source in (tmp_path / "feed.jsonl", lines, lines[:6]):
+        with pytest.raises(ValueError, match=r"line 6: '\{.put.: .5.*is not JSON: .* per line"):
+            read_values(source)
+
+
 def test_unrelated_file_before_colons_is_kept(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("unrelated")
     (tmp_path / "run::2").mkdir()

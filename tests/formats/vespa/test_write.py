@@ -679,6 +679,14 @@ def test_attribute_of_user_with_name_of_type_is_refused(directory, type_) -> Non
     check_refused(ds, directory, "the attribute 'vespa_type' of ds.'tensor'.; delete it")
 
 
+@pytest.mark.parametrize("file_info", [None, 3, "tensor(x[3])", ["vespa"]])
+def test_file_info_that_is_not_a_mapping_is_ignored(directory, file_info) -> None:
+    users = make_users()
+    expected = write_file(users, directory)
+    users.tensor.encoding["tensorfmt"] = file_info
+    assert write_file(users, directory) == expected
+
+
 def test_underscores_of_a_user_are_kept(directory) -> None:
     """Only names that the reader had to change lose their underscores."""
     ds = vespa.from_json([[1, 2]], "tensor(x[1],y[2])")
