@@ -118,6 +118,10 @@ def test_a_directory_without_tensor_files_is_an_error() -> None:
     os.mkdir("empty")
     for command in ("info", "validate"):
         assert "empty is a directory without tensor files; pass" in run_failing(command, "empty")
+        result = run(command, "--json", "empty", write_vertex())
+        failed, described = json.loads(result.stdout)
+        assert (result.exit_code, failed["path"], described["path"]) == (1, "empty", "vertex.bin")
+        assert "error" in failed
 
 
 # Several files

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -447,6 +448,12 @@ def test_io_option_selects_source(path: Path) -> None:
         dataset = xr.open_dataset(path, engine="tensorfmt", io=io_word)
         assert find_source(path, io_word)[0].io == io_word
         np.testing.assert_array_equal(dataset.tensor, VALUES)
+
+
+@pytest.mark.parametrize("kind", [np.array, pd.Index, set, dict.fromkeys])
+def test_dropped_names_are_any_collection(path: Path, kind: Any) -> None:
+    names = kind(["tensor", "unknown"])
+    assert not xr.open_dataset(path, engine="tensorfmt", drop_variables=names).data_vars
 
 
 def test_ambiguous_option_values_raise(path: Path) -> None:

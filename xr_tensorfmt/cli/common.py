@@ -88,18 +88,27 @@ def get_storage_options(file: str, storage_options: KeyValues) -> KeyValues | No
     return (storage_options or None) if is_url(file) else None
 
 
-def _expand_paths(paths: Iterable[str], storage_options: KeyValues) -> Iterator[str]:
-    """Replace patterns by matches, and directories by the tensor files in them."""
-    for path in paths:
+def _expand_path(path: str, storage_options: KeyValues) -> list[str]:
+    """Return the matches of a pattern, or the tensor files in a directory."""
+    options = get_storage_options(path, storage_options)
+    files = find_matches(path, options)
+    is_directory = path.endswith("/") if is_url(path) else os.path.isdir(path)
+    if files == [path] and is_directory:
+        files = recognition.list_files(path, options, None)
+        if files != [path] and not is_url(path):
+            _warn_of_directories(path)
+    return files or [path]
+
+
+@contextmanager
+def _report_error(path: str, documents: list[dict[str, Any]]) -> Iterator[None]:
+    """Print an error about a file, and add it to the documents."""
+    try:
         with format_errors(path):
-            options = get_storage_options(path, storage_options)
-            files = find_matches(path, options)
-            is_directory = path.endswith("/") if is_url(path) else os.path.isdir(path)
-            if files == [path] and is_directory:
-                files = recognition.list_files(path, options, None)
-                if files != [path] and not is_url(path):
-                    _warn_of_directories(path)
-        yield from files or [path]
+            yield
+    except click.ClickException as error:
+        documents.append({"path": to_one_line(path), "error": error.message})
+        error.show()
 
 
 def _warn_of_directories(path: str) -> None:
@@ -169,17 +178,15 @@ def describe_files(
 ) -> list[dict[str, Any]]:
     """Print the description of every file, or its error, and return all documents."""
     documents: list[dict[str, Any]] = []
-    for file in _expand_paths(paths, storage_options):
-        document: dict[str, Any] = {"path": to_one_line(file)}
-        documents.append(document)
-        try:
-            with format_errors(file):
-                document |= describe(file)
-        except click.ClickException as error:
-            document["error"] = error.message
-            error.show()
-        else:
-            print_lines(() if as_json else format_lines(document))
+    for path in paths:
+        files: list[str] = []
+        with _report_error(path, documents):
+            files = _expand_path(path, storage_options)
+        for file in files:
+            with _report_error(file, documents):
+                documents.append({"path": to_one_line(file), **describe(file)})
+            if not (as_json or "error" in documents[-1]):
+                print_lines(format_lines(documents[-1]))
     if as_json:  # in one line, because indenting takes ten times as long
         text = json.dumps(documents, default=_finding_to_dict, check_circular=False)
         click.echo(text.replace("\x7f", "\\u007f"))  # the only control character that JSON keeps

@@ -49,8 +49,9 @@ def check_separator(separator: Any) -> None:
 def find_dropped(keywords: Keywords) -> frozenset[str]:
     """Return the names of variables to drop."""
     names = keywords["drop_variables"]
+    names = () if names is None else [names] if isinstance(names, str) else names
     try:
-        return frozenset([names] if isinstance(names, str) else names or ())
+        return frozenset(names)
     except TypeError:
         raise TypeError(f"drop_variables={shorten(names)} must be {_NAMES}") from None
 
