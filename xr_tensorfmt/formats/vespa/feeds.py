@@ -47,8 +47,8 @@ FEED = "<Vespa feed>"
 """Name of a feed without a path."""
 
 # Characters between documents, also between those of a list.
-_SEPARATORS = MARGIN + "[],"
-_CONTENT = re.compile(f"[^{re.escape(_SEPARATORS)}]")
+_SEPARATORS = (MARGIN + "[],").encode()
+_CONTENT = re.compile(f"[^{re.escape(_SEPARATORS.decode())}]")
 
 _decoder = JSONDecoder()
 
@@ -120,8 +120,9 @@ def infer_codec(name: str) -> str | None:
 
 def _is_too_large(text: bytes | bytearray) -> bool:
     """Return whether text is beyond the limit, or its values may take too much memory."""
-    is_long = len(text) > MAX_LINE_BYTES
-    return is_long or (len(text) > MAX_VALUES and sum(map(text.count, b",[{")) > MAX_VALUES)
+    size = len(text)
+    has_many = size > MAX_VALUES and sum(map(text.count, b",[{")) > MAX_VALUES
+    return has_many or size > MAX_LINE_BYTES
 
 
 def _encode_line(line: str | bytes) -> bytes:
@@ -211,7 +212,7 @@ class Documents:
                 yield line
                 continue
             text = _encode_line(line)
-            content = text.strip(_SEPARATORS.encode())
+            content = text.strip(_SEPARATORS)
             try:
                 if content:
                     yield orjson.loads(content)
