@@ -43,6 +43,8 @@ class HeaderReader:
         for start, kept in ((0, self._head), (self._start, self._last)):
             if not length or start <= offset < stop <= start + len(kept):
                 return kept[offset - start : stop - start]
+        if offset < self._start <= len(self._head) and stop <= self._start + len(self._last):
+            return self._head[offset : self._start] + self._last[: stop - self._start]
         end = min(self.source.size, max(stop, offset + self.source.read_ahead))
         self._start, self._last = offset, self.source.read_bytes(offset, end)
         return self._last[:length]
