@@ -146,11 +146,15 @@ def to_calculation(
     directory.mkdir(parents=True, exist_ok=True)
     if not all(path.name.startswith(".") for path in directory.iterdir()):
         raise FileExistsError(f"{directory}: the directory is not empty; pass a new directory")
-    _write_properties(ds, directory)
+    properties = _write_properties(ds, directory)
     for file, components in files.items():
         variables = {name: ds[name].variable for name in components}
-        dims = name_dimensions(variables, choose_types(variables, file))
-        tensors = _merge(_rename_dims(ds[[name]], name, dims[name]) for name in components)
+        types = choose_types(variables, file)
+        dims = name_dimensions(variables, types)
+        # Other coordinates, and those of dimensions without types, are embedded.
+        stored = [n for n, kind in properties.items() if types.get(str(ds[n].dims[0])) == kind]
+        parts = ds.drop_vars(stored)
+        tensors = _merge(_rename_dims(parts[[name]], name, dims[name]) for name in components)
         tensors.attrs = ds.attrs
         if file != header.ENERGIES:
             tensors = tensors.drop_vars(header.OCCUPIED, errors="ignore")
@@ -159,24 +163,27 @@ def to_calculation(
         tensors.rename(components).tensorfmt.to_file(path, "cc4s", encoding=chosen)
 
 
-def _write_properties(ds: Dataset, directory: Path) -> None:
+def _write_properties(ds: Dataset, directory: Path) -> dict[str, str]:
     """Write the properties of the dimension types, such as ``State.yaml``, which cc4s looks up.
 
-    A property is a coordinate such as State_Spin. State_2 and so on must have an equal one.
+    A property is a coordinate such as State_Spin. State_2 and so on must have an equal one. Return
+    the dimension types of the coordinates that the files hold.
     """
+    stored: dict[str, str] = {}
     for dim in map(str, ds.sizes):
         names = (f"{dim}_{number}" for number in range(2, 10))
         others = [other for other in names if ds.sizes.get(other) == ds.sizes[dim]]
         properties: dict[str, tuple[list[Any], list[int]]] = {}
         for name, coordinate in ds.coords.items():
             prop = str(name).removeprefix(f"{dim}_")
-            equal = [ds.coords.get(f"{other}_{prop}", DataArray(0)) for other in others]
-            is_equal = all(np.array_equal(coordinate, other) for other in equal)
+            equal = [ds.coords.get(f"{other}_{prop}", DataArray(0)).variable for other in others]
             packed = _pack_property(coordinate.variable)
-            if coordinate.dims == (dim,) and prop != name and is_equal and packed is not None:
+            is_equal = all(_pack_property(other) == packed for other in equal)
+            if coordinate.dims == (dim,) and prop != name and packed is not None and is_equal:
                 properties[prop] = packed
         has_type = re.search(r"_\d+$", dim) is None and is_file_name(f"{dim}{YAML}")
         if properties and has_type:
+            stored |= {f"{d}_{prop}": dim for d in (dim, *others) for prop in properties}
             fields = {
                 "version": header.VERSION,
                 "dimensionType": dim,
@@ -184,6 +191,7 @@ def _write_properties(ds: Dataset, directory: Path) -> None:
                 "propertyIndices": {prop: numbers for prop, (_, numbers) in properties.items()},
             }
             (directory / f"{dim}{YAML}").write_bytes(format_yaml(fields))
+    return {n: dim for n, dim in stored.items() if not set(ds[n].attrs) - {"values"}}
 
 
 def _pack_property(coordinate: Variable) -> tuple[list[Any], list[int]] | None:

@@ -27,6 +27,7 @@ ENERGIES = np.array([-20.0, -3.0, -2.5, 0.5, 1.25, 2.0, 4.0])
 FERMI, STATES, OCCUPIED = -1.0, 7, 3
 UNIT = 0.25
 SPIN = [0, 1, 0, 1, 0, 1, 1]
+PROPERTIES = {"State_Spin": "State", "State_2_Spin": "State_2"}
 
 
 def select(ds: xr.Dataset, states: Any) -> xr.Dataset:
@@ -174,6 +175,7 @@ def test_metadata_and_properties_are_kept(tmp_path: Path) -> None:
     to_calculation(select(ds, slice(2, None)), tmp_path / "part")
     files = {path.name for path in (tmp_path / "part").iterdir()}
     assert files == {path.name for path in (tmp_path / "all").iterdir()}
+    assert not any("xr_tensorfmt" in p.read_text() for p in (tmp_path / "part").glob("*.yaml"))
     text = (tmp_path / "part" / "State.yaml").read_text()
     assert text.startswith("version: 100\ndimensionType: State\nproperties:\n  Spin:\n")
     assert yaml.safe_load(text)["propertyIndices"] == {"Spin": SPIN[2:]}
@@ -224,6 +226,22 @@ def test_equal_properties_of_all_states_are_written(
         if name in ds.coords:
             np.testing.assert_array_equal(again[name], ds[name])
     assert validate(tmp_path / "new") == []
+
+
+@pytest.mark.parametrize(
+    ("types", "attrs"), [(False, {}), (True, {"note": "x"}), (True, {"values": ["up", "down"]})]
+)
+def test_properties_and_their_attributes_survive(tmp_path: Path, types: bool, attrs: Any) -> None:
+    write_calculation(tmp_path / "all", is_complex=False, types=types)
+    ds = open_calculation(tmp_path / "all")
+    spins = {name: (dim, SPIN, attrs) for name, dim in PROPERTIES.items()}
+    ds = ds.drop_vars([*PROPERTIES], errors="ignore").assign_coords(spins)
+    to_calculation(ds, tmp_path / "new")
+    assert (tmp_path / "new" / "State.yaml").exists()
+    again = open_calculation(tmp_path / "new")
+    for name in PROPERTIES:
+        xr.testing.assert_identical(again[name].variable, ds[name].variable)
+    xr.testing.assert_identical(again.drop_vars([*PROPERTIES]), ds.drop_vars([*PROPERTIES]))
 
 
 def test_values_stay_lazy(tmp_path: Path) -> None:
