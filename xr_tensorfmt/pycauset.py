@@ -68,14 +68,12 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     array([58, 57, 54, 50])
     """
     _check_bits(da)
-    if dim is None or dim is ...:
-        summed: tuple[Hashable, ...] = da.dims
-    else:
-        summed = (dim,) if isinstance(dim, str) or not isinstance(dim, Iterable) else tuple(dim)
-    values = _count_packed(da.variable, [da.get_axis_num(name) for name in summed])
+    summed: Any = da.dims if dim is None or dim is ... else dim
+    axes = np.atleast_1d(da.get_axis_num(summed)).tolist()
+    values = _count_packed(da.variable, axes)
     if values is None:
         return da.sum(summed, keep_attrs=False).astype(np.int64, copy=False)
-    dims = [name for name in da.dims if name not in summed]
+    dims = [name for axis, name in enumerate(da.dims) if axis not in axes]
     coords = {name: coord for name, coord in da.coords.items() if set(coord.dims) <= set(dims)}
     return DataArray(values, coords, dims, da.name)
 
@@ -165,11 +163,9 @@ def _count_packed(variable: Variable, summed_axes: Sequence[int]) -> Any:
     lazy = find_undecoded_tensor(variable)
     view = None if lazy is None else lazy.array.layout
     bits = view.inner if isinstance(view, Transposed) else view
-    if lazy is None or not isinstance(bits, Packed) or not bits.has_bits:
+    if lazy is None or not isinstance(bits, Packed) or bits.item_bits > 1:
         return None
-    axes: tuple[int, ...] = (1,) if bits.is_vector else (0, 1)
-    if isinstance(view, Transposed):
-        axes = view.axes
+    axes = view.axes if isinstance(view, Transposed) else (0, 1)[-len(bits.shape) :]
     picks = dict(zip(axes, map(normalize_entry, lazy.key.tuple, lazy.array.shape), strict=True))
     # The variable has the axes of the layout in this order, without axes that a key dropped.
     remaining = [axis for axis in axes if not isinstance(picks[axis][1], int)]

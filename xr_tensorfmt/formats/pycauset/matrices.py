@@ -9,7 +9,6 @@ from typing import Any
 from zipfile import ZipInfo
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array, Boolean, Element, Plain
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, ceil_div
@@ -200,29 +199,25 @@ def _gather_mirrored(
     yield stored.plan(source, selection), None
     rows, columns = selection.mesh
     if rows.max() > columns.min():
-        plan = Transposed(stored, (1, 0)).plan(source, selection)
-        yield plan, partial(_mirror, sign, rows > columns)
 
+        def mirror(values: Array, image: Array) -> None:
+            np.copyto(values, image if sign > 0 else 0 - image, where=rows > columns)
 
-def _mirror(sign: int, is_below: NDArray[np.bool_], values: Array, image: Array) -> None:
-    np.copyto(values, image if sign > 0 else 0 - image, where=is_below)
+        yield Transposed(stored, (1, 0)).plan(source, selection), mirror
 
 
 def build_complex(real: Dense, imaginary: Dense) -> Gathered:
     """Return complex numbers that are stored as all real parts, then all imaginary parts."""
-    planes = real, imaginary
-    return Gathered(real.shape, np.dtype(np.complex64), partial(_gather_planes, planes), planes)
+    gather = partial(_gather_planes, (real, imaginary))
+    return Gathered(real.shape, np.dtype(np.complex64), gather, (real, imaginary))
 
 
 def _gather_planes(
     planes: tuple[Dense, Dense], source: Source, selection: Selection
 ) -> Iterator[Step]:
-    for number, plane in enumerate(planes):
-        yield plane.plan(source, selection), partial(_put_plane, number)
-
-
-def _put_plane(number: int, values: Array, stored: Array) -> None:
-    values.view(np.float32).reshape(*values.shape, 2)[..., number] = stored
+    real, imaginary = (plane.plan(source, selection) for plane in planes)
+    yield real, lambda values, stored: np.copyto(values.real, stored)
+    yield imaginary, lambda values, stored: np.copyto(values.imag, stored)
 
 
 Block = tuple[Source, Layout, tuple[int, int]]
@@ -269,11 +264,6 @@ class Packed(Layout):
         return self.element.dtype
 
     @property
-    def has_bits(self) -> bool:
-        """Whether an element is a bit."""
-        return isinstance(self.element, Boolean)
-
-    @property
     def is_triangle(self) -> bool:
         """Whether rows have different lengths."""
         return self.diagonal is not None
@@ -284,12 +274,13 @@ class Packed(Layout):
         return int(self.compute_starts(self.count)) - self.offset
 
     @property
-    def _bits(self) -> int:
-        return 1 if self.has_bits else 8 * self.element.stored.itemsize
+    def item_bits(self) -> int:
+        """Size of a stored element in bits."""
+        return 1 if isinstance(self.element, Boolean) else 8 * self.element.stored.itemsize
 
     @property
     def _stride(self) -> int:
-        return self.unit * ceil_div(self.columns * self._bits, 8 * self.unit)
+        return self.unit * ceil_div(self.columns * self.item_bits, 8 * self.unit)
 
     def _find_first_columns(self, rows: Integers) -> Integers:
         """Return the first stored column of rows. It ascends with the row in a triangle."""
@@ -300,7 +291,7 @@ class Packed(Layout):
         if self.diagonal is None:
             return self.offset + rows * self._stride
         # A triangle ends with rows of all lengths down to 0.
-        longest, per_unit = max(0, self.columns - self.diagonal), self.unit * 8 // self._bits
+        longest, per_unit = max(0, self.columns - self.diagonal), self.unit * 8 // self.item_bits
         total = _count_units(longest, per_unit)
         remaining = _count_units(np.maximum(longest - rows, 0), per_unit)
         return self.offset + self.unit * (total - remaining)
@@ -313,10 +304,10 @@ class Packed(Layout):
         stored = int(np.searchsorted(firsts, stop))
         rows, firsts = rows[:stored], firsts[:stored]
         starts = self.compute_starts(rows)
-        stops = starts + word * ceil_div((stop - firsts) * self._bits, 8 * word)
+        stops = starts + word * ceil_div((stop - firsts) * self.item_bits, 8 * word)
         if stop == self.columns:
             stops = self.compute_starts(rows + 1)
-        skipped = np.maximum(first - firsts, 0) * self._bits
+        skipped = np.maximum(first - firsts, 0) * self.item_bits
         starts = starts + skipped // (8 * word) * word
         positions = np.cumsum(stops - starts) - (stops - starts)
         pieces = positions, skipped % (8 * word), np.maximum(firsts - first, 0)
@@ -332,7 +323,7 @@ class Packed(Layout):
         rows, columns = map(np.ravel, np.broadcast_arrays(*selection.mesh))
         distance = columns - self._find_first_columns(rows)
         stored = np.flatnonzero(distance >= 0)
-        bits = distance[stored] * self._bits
+        bits = distance[stored] * self.item_bits
         return stored, self.compute_starts(rows[stored]) + (bits >> 3), bits & 7
 
     def _as_matrix(self, selection: Selection) -> Selection:
@@ -348,7 +339,7 @@ class Packed(Layout):
         columns = selection.indices[1]
         span = int(columns[-1] - columns[0]) + 1
         is_narrow = self.is_triangle and len(columns) < _MANY_COLUMNS
-        return is_narrow or span * self._bits > 8 * _SPARSE_BYTES * len(columns)
+        return is_narrow or span * self.item_bits > 8 * _SPARSE_BYTES * len(columns)
 
     def locate(self, selection: Selection) -> Extents:
         """Return one range per row, or per element. Join adjacent ranges."""
@@ -390,7 +381,7 @@ class Packed(Layout):
         """Set the stored elements of rows. The others are 0."""
         width, stored = values.shape[1], self.element.stored
         for row, (start, bit, lead) in zip(values, pieces.tolist(), strict=False):
-            if self.has_bits:
+            if self.item_bits == 1:
                 stop = start + ceil_div(bit + width - lead, 8)
                 unpacked = np.unpackbits(packed[start:stop], bitorder="little")
                 row[lead:] = unpacked[bit : bit + width - lead].view(np.bool_)
@@ -405,7 +396,7 @@ class Packed(Layout):
             # The offsets ascend, because single elements are sorted.
             positions = np.cumsum(np.diff(offsets, prepend=offsets[:1]) > 0)
             raw = packed.view(self.element.stored)[positions]
-            if self.has_bits:
+            if self.item_bits == 1:
                 raw = raw >> bits.astype(np.uint8) & 1
             values[stored] = self.element.decode(raw)
         return values
@@ -435,7 +426,7 @@ class Packed(Layout):
             filled.reshape(len(values), -1)[:, : packed.shape[1]] = packed
             return filled
         for row, (position, _, lead) in zip(values, pieces.tolist(), strict=False):
-            if self.has_bits:
+            if self.item_bits == 1:
                 stored = np.packbits(row[lead:], bitorder="little")
             else:
                 stored = view_as_bytes(self.element.encode(row[lead:]))
@@ -459,7 +450,7 @@ class Packed(Layout):
     @property
     def write_units(self) -> tuple[int, ...]:
         """Eight columns of bits in a matrix, all columns in a triangle of bits."""
-        columns = (WHOLE if self.is_triangle else 8) if self.has_bits else 1
+        columns = (WHOLE if self.is_triangle else 8) if self.item_bits == 1 else 1
         return (columns,) if self.is_vector else (1, columns)
 
 

@@ -278,10 +278,8 @@ def _build_attrs(metadata: Fields) -> Iterator[tuple[str, Any]]:
         for key, value in spacetime.get("args", dict, {}).items():
             is_plain = isinstance(value, int | float | str)
             plain = value if is_plain else json.dumps(value, default=repr)
-            yield (
-                f"{pycauset.ARGUMENT_PREFIX}{key}",
-                int(plain) if isinstance(plain, bool) else plain,
-            )
+            plain = int(plain) if isinstance(plain, bool) else plain
+            yield f"{pycauset.ARGUMENT_PREFIX}{key}", plain
 
 
 def _describe_derived(matrix: Matrix) -> Iterator[str]:

@@ -150,9 +150,9 @@ def list_index_names(name: str) -> tuple[str, ...]:
     if not name.casefold().endswith(SUFFIX):
         return ()
     stem = name[: -len(SUFFIX)]
-    base, dot, variant = stem.rpartition(".")
+    base, _, variant = stem.rpartition(".")
     variants = (f"{base}{SUFFIX}.index.{variant}.json", f"{base}{SUFFIX}.{variant}.index.json")
-    return (f"{stem}{INDEX}", *(variants if base and dot else ()))
+    return (f"{stem}{INDEX}", *(variants if base else ()))
 
 
 def compute_checksum(header: bytes) -> str:
@@ -276,14 +276,11 @@ def _find_unlisted(
         for key in (*header.layouts, *header.omitted)
         if files.get(key) != file
     ]
-    if not unlisted:
-        return ()
-    actual = (
-        f"{len(unlisted)} tensors of its files are omitted, because it does not list them, or "
-        f"lists them in another file: {shorten(', '.join(unlisted))}"
-    )
-    hint = "open a file to read them"
-    return (Finding(path, "the index", actual, hint=hint, severity="warning"),)
+    reason = "because it does not list them, or lists them in another file"
+    omitted = f"{len(unlisted)} tensors of its files are omitted, {reason}"
+    actual, hint = f"{omitted}: {shorten(', '.join(unlisted))}", "open a file to read them"
+    finding = Finding(path, "the index", actual, hint=hint, severity="warning")
+    return (finding,) if unlisted else ()
 
 
 def _normalize_path(index: Fields, file: Any) -> str:
@@ -312,9 +309,7 @@ def _check_headers(index: Fields, headers: Mapping[str, _Header], checksums: Any
     for file, header in headers.items() if isinstance(checksums, Mapping) else ():
         expected = checksums.get(file, header.checksum)
         field, actual = f"the header of {shorten(repr(file))}", f"checksum {header.checksum}"
-        hint = (
-            "the files are from different writes; write them again, or remove "
-            f"{HEADER_CHECKSUMS!r} from the index if the file was changed on purpose"
-        )
+        remove = f"remove {HEADER_CHECKSUMS!r} from the index if it was changed on purpose"
+        hint = f"the files are from different writes; write them again, or {remove}"
         is_equal = header.checksum == expected
         index.check(is_equal, field, actual, shorten(str(expected)), hint)
