@@ -1,10 +1,7 @@
 """PyCauset files: matrices and vectors of causal sets, written by any version.
 
-Modules, in the order to read them:
-
-- this one: the format, and the container R1 in both directions
-- `matrices`: the matrix types and their layouts
-- `read`, `write`: files of any version, and new files
+This module defines the format, and the container R1 in both directions. `matrices` has the matrix
+types and their layouts. `read` reads files of any version, and `write` plans new files.
 
 The container R1 has a preamble, two slots, the values, and blocks of metadata. A slot points to the
 values and to a block of metadata. To update the metadata, PyCauset appends a block and writes the

@@ -166,8 +166,7 @@ def _detect_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matri
     if has_diagonal and strict_bytes == full_bytes:
         has_diagonal = any(reader.read_field(matrix.offset, full_bytes, "the payload"))
     elif has_diagonal and length == strict_bytes + _LENGTH_EXCESS:
-        # Either a triangle without diagonal by 0.5.0, directly before the metadata, or a complete
-        # one by 0.6.
+        # Either a strict triangle by 0.5.0, directly before the metadata, or a full one by 0.6.
         offset = matrix.offset + strict_bytes + -strict_bytes % pycauset.METADATA_ALIGNMENT
         magic = reader.read_field(offset, len(pycauset.BLOCK_MAGIC), "the end of the payload")
         has_diagonal = magic != pycauset.BLOCK_MAGIC

@@ -16,7 +16,6 @@ from xr_tensorfmt.core.file_format import EMBEDDED_KEY
 from xr_tensorfmt.errors import build_choice_error
 from xr_tensorfmt.formats import pycauset
 from xr_tensorfmt.formats.pycauset import matrices
-from xr_tensorfmt.formats.pycauset.matrices import Matrix
 from xr_tensorfmt.writing.checked_input import CheckedInput, get_file_info
 from xr_tensorfmt.writing.file_plan import Conversion, FilePlan, Piece, PlannedVariable
 
@@ -117,7 +116,7 @@ def _plan_matrix(
     """Plan the file of a matrix."""
     _, variable = checked.single_variable
     data_type, (rows, columns) = DATA_TYPES[conversion.element.name], (*variable.shape, 1)[:2]
-    matrix = Matrix(matrix_type, data_type, rows, columns)
+    matrix = matrices.Matrix(matrix_type, data_type, rows, columns)
     layout, payload_bytes = matrices.build_layout(matrix, checked.path)
     kind = "raw_triangular" if matrix.stored == "triangle" else "raw_dense"
     scalar = {"real": 1.0, "imag": 0.0}
