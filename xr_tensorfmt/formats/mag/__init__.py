@@ -39,8 +39,7 @@ from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats import keyed
 
-MAGIC = b"MAG!"
-STREAM_MAGIC = b"MAG&"
+MAGIC, STREAM_MAGIC = b"MAG!", b"MAG&"
 INCOMPLETE = "the file is truncated or its header corrupt; fetch it again"
 
 INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")

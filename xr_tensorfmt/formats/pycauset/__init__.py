@@ -41,8 +41,7 @@ METADATA_ALIGNMENT = 16
 BLOCK_MAGIC = b"PCMB"
 
 MAX_METADATA_BYTES = 64 << 20
-MAX_METADATA_LEVELS = 32
-MAX_METADATA_VALUES = 1 << 19
+MAX_METADATA_LEVELS, MAX_METADATA_VALUES = 32, 1 << 19
 
 _SLOT_OFFSETS = {"A": 16, "B": 144}
 # Generation, then offset and length of the values, of the metadata, and of nothing. A CRC-32 of

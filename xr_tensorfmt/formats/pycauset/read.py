@@ -37,8 +37,7 @@ from xr_tensorfmt.formats import pycauset, zip_members
 from xr_tensorfmt.formats.pycauset import matrices
 from xr_tensorfmt.formats.pycauset.matrices import Matrix
 
-MAX_BLOCKS = 4096
-MAX_BLOCK_LEVELS = 8
+MAX_BLOCKS, MAX_BLOCK_LEVELS = 4096, 8
 
 # Names of types by number, from 1 on, in versions 1 and 2.
 _TYPE_NAMES = ("CAUSAL", "INTEGER", "TRIANGULAR_FLOAT", "DENSE_FLOAT", "IDENTITY", "VECTOR")
