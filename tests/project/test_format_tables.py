@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -239,9 +240,10 @@ def format_table(memory: MemoryFileSystem, directory: Path) -> Iterator[str]:
         suffixes = ", ".join(f"`{suffix}`" for suffix in file_format.suffixes)
         own = type(file_format).check not in (Format.check, LazyFormat.check)
         module = type(file_format).__module__
+        # A format may have its reader in its own module.
+        reader = f"{module}.read" if find_spec(f"{module}.read") else module
         checked = own or (
-            isinstance(file_format, LazyFormat)
-            and hasattr(import_module(f"{module}.read"), "check")
+            isinstance(file_format, LazyFormat) and hasattr(import_module(reader), "check")
         )
         yield (
             f"| [{file_format.title}]({page}) | {suffixes} | "
