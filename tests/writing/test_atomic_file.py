@@ -182,6 +182,19 @@ def test_new_file_has_mode_that_new_files_have(tmp_path: Path, umask: int) -> No
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
+def test_file_whose_target_is_removed_meanwhile_has_the_mode_of_a_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    path.write_bytes(b"previous")
+    atomic_file = build_atomic_file(str(path), 4, overwrite=True)
+    atomic_file.create()
+    path.unlink()
+    atomic_file.complete([Piece(0, b"head")])
+    atomic_file.publish()
+    (tmp_path / "new").touch()
+    assert path.stat().st_mode == (tmp_path / "new").stat().st_mode
+    assert sorted(os.listdir(tmp_path)) == ["a.mag", "new"]
+
+
 @pytest.mark.parametrize("compute", [True, False])
 def test_write_protected_file_is_not_replaced(tmp_path: Path, compute: bool) -> None:
     path = tmp_path / "a.mag"

@@ -172,8 +172,11 @@ class AtomicFile:
             if self.is_uploaded:
                 return
             os.fsync(descriptor)  # before the file is renamed, so it is never empty
-            with suppress(OSError):  # the target is new, or the file system has no modes
-                self._copy_permissions(os.stat(self.target))
+            with suppress(OSError):  # the file system has no modes
+                if os.path.exists(self.target):
+                    self._copy_permissions(os.stat(self.target))
+                elif stat.S_IMODE(os.fstat(descriptor).st_mode) == 0o600:  # it was removed
+                    self._reset_mode()
 
     def _copy_permissions(self, status: os.stat_result) -> None:
         """Copy mode and group. Without the group, its rights are those of all others."""
@@ -183,6 +186,15 @@ class AtomicFile:
         except (AttributeError, OSError):  # Windows has no groups
             mode &= ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
         os.chmod(self.path, mode)
+
+    def _reset_mode(self) -> None:
+        """Set the mode of a new file. The umask of all threads cannot be read otherwise."""
+        path = get_temporary_path(self.target)
+        try:
+            with open_descriptor(path, os.O_CREAT | os.O_EXCL, 0o666) as descriptor:
+                os.chmod(self.path, stat.S_IMODE(os.fstat(descriptor).st_mode))
+        finally:
+            remove(path)
 
     def move(self) -> None:
         """Rename the file to the target itself, which can be a link; raise if it must not."""
