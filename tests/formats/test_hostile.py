@@ -314,6 +314,7 @@ class TestManyLabels:
     ) -> None:
         # Measuring memory makes a scan 20 times as slow.
         monkeypatch.setattr("xr_tensorfmt.formats.vespa.read.MAX_INDEXED_LABELS", 400_000)
+        monkeypatch.setattr("xr_tensorfmt.datasets.lazy_array.MAX_LOADED_LABELS", 400_000)
         count = 500_000
         path = write_labels(tmp_path / "a.tbf", count)
         with pytest.raises(
