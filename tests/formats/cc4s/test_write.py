@@ -439,6 +439,42 @@ class TestEnergies:
         assert load(tmp_path / "a.yaml").a.attrs == {"energies": [5.0, 6.0]}
 
 
+class TestUnits:
+    def test_lost_unit_is_not_written_over_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "CoulombVertex.yaml"
+        to_file(make_vertex(), path)
+        before = read_files(tmp_path)
+        with xr.set_options(keep_attrs=False):
+            doubled = open_lazily(path).CoulombVertex * 2
+        message = "'CoulombVertex' has no attribute 'unit', which means 1.0, .* has the unit 0.5; "
+        with pytest.raises(ValueError, match=message):
+            to_file(doubled, path)
+        assert read_files(tmp_path) == before
+        to_file(doubled.assign_attrs(unit=1.0), path)
+        xr.testing.assert_equal(load(path).CoulombVertex, doubled)
+
+    @pytest.mark.parametrize("compute", [True, False])
+    def test_lost_unit_is_found_before_values_are_computed(
+        self, tmp_path: Path, compute: bool
+    ) -> None:
+        path = tmp_path / "CoulombVertex.yaml"
+        to_file(make_vertex(), path)
+
+        def fail(block: np.ndarray) -> np.ndarray:
+            raise ArithmeticError("computed")
+
+        computed = make_vertex().CoulombVertex.drop_attrs().chunk()
+        lazy = computed.copy(data=computed.data.map_blocks(fail, dtype=complex, meta=np.array(1j)))
+        with pytest.raises(ValueError, match=r"has the unit 0\.5"):
+            to_file(lazy, path, compute=compute)
+
+
+def test_more_than_10_dimensions_are_refused(tmp_path: Path) -> None:
+    values = xr.DataArray(np.zeros((1,) * 11), name="a")
+    with pytest.raises(ValueError, match="has 11 dimensions, but cc4s exchanges the dimensions"):
+        to_file(values, tmp_path / "a.yaml")
+
+
 class TestText:
     EXTREMES = np.array([0.0, -0.0, 1 / 3, -1e-300, 5e-324, 1.7976931348623157e308, np.pi, np.inf])
 

@@ -41,6 +41,9 @@ from xr_tensorfmt.formats.cc4s.yaml_text import format_yaml, is_portable, parse_
 from xr_tensorfmt.writing.checked_input import CheckedInput, get_file_info
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
+MAX_WRITTEN_DIMENSIONS = 10
+"""Limit on dimensions. cc4s sorts their numbers as text."""
+
 Types = Mapping[str, str | None]
 """Types of dimensions by name."""
 
@@ -71,10 +74,12 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
         is_default = dims == default_dims[name] and (is_set or cc4s_object not in dims)
         embedded[name] = EmbeddedVariable(dims=None if is_default else dims, attrs=noted or None)
         files.append(replace(file, name=get_elements_file(stem, name if is_set else None)))
+    unitless = None
     fields: dict[str, Any] = {"type": header.TENSOR_SET, "components": packed}
     if not is_set:
         ((name, fields),) = packed.items()
         checked = _remove_occupied(checked, name, fields.get("metaData", {}))
+        unitless = None if "unit" in checked.variables[name].attrs else name
         # The only tensor of a file is embedded under the default name.
         noted_name = None if name == cc4s_object else name
         embedded = {OpenOptions.name: replace(embedded[name], name=noted_name)}
@@ -87,7 +92,8 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
         fields.setdefault("metaData", {})[EMBEDDED_KEY] = encode_metadata(checked, note).decode()
     content = format_yaml(fields)
     parse_fields(checked.path, content)  # raises an error if the reader would
-    find_orphans = partial(_find_orphans, stem, [file.name for file in files])
+    written = [file.name for file in files]
+    find_orphans = partial(_find_orphans, checked.path, stem, written, unitless)
     return FilePlan(len(content), (Piece(0, content),), (), tuple(files), find_orphans)
 
 
@@ -143,14 +149,22 @@ def check_unit(path: str, name: str, variable: Variable) -> float:
     return float(unit)
 
 
-def _find_orphans(stem: str, written: Collection[str], replaced: bytes) -> list[str]:
-    """Return the files of elements that only the replaced YAML file describes."""
+def _find_orphans(
+    path: str, stem: str, written: Collection[str], unitless: str | None, replaced: bytes
+) -> list[str]:
+    """Return orphaned files of elements. Raise ValueError if the tensor `unitless` loses a unit."""
     try:
-        fields = parse_fields("", replaced)
+        fields = parse_fields(path, replaced)
         is_set = fields.values.get("type") == header.TENSOR_SET
         keys = map(str, fields.get_fields("components").values) if is_set else (None,)
     except TensorFormatError:  # another program wrote the file
         return []
+    unit = fields.values.get("unit")
+    if unitless is not None and isinstance(unit, int | float) and unit != 1:
+        raise ValueError(
+            f"{path}: {unitless!r} has no attribute 'unit', which means 1.0, but the file that it "
+            f"would replace has the unit {unit}; set the attribute to the unit of the values"
+        )
     described = [get_elements_file(stem, key) for key in keys if key is None or is_file_name(key)]
     # Some file systems do not distinguish upper and lower case.
     kept = set(map(str.casefold, written))
@@ -279,6 +293,11 @@ def name_dimensions(
 
 def check_types(path: str, cc4s_object: str, name: str, variable: Variable, types: Types) -> None:
     """Raise ValueError if an object of cc4s has a wrong type. cc4s does not check the types."""
+    if variable.ndim > MAX_WRITTEN_DIMENSIONS:
+        raise ValueError(
+            f"{path}: {name!r} has {variable.ndim} dimensions, but cc4s exchanges the dimensions "
+            f"of tensors with more than {MAX_WRITTEN_DIMENSIONS}; stack some of them"
+        )
     expected = get_object_types(cc4s_object, variable.ndim) or ()
     actual = [types[str(dim)] for dim in variable.dims]
     fits = all(kind in (None, own) for kind, own in zip(actual, expected, strict=False))

@@ -16,7 +16,7 @@ import orjson
 
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, is_addressable
-from xr_tensorfmt.errors import build_choice_error, did_you_mean, redact, shorten
+from xr_tensorfmt.errors import build_choice_error, did_you_mean, redact, shorten, warn
 from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, VespaHeader
 
 MAX_JSON_CELLS = 1 << 22
@@ -29,7 +29,7 @@ _NUMBER = re.compile(
     r"[-+]?(inf(inity)?|nan|(\d+\.?\d*|\.\d+)(e[-+]?\d+)?)", re.IGNORECASE | re.ASCII
 )
 _INDEX = re.compile(r"[0-9]{1,19}")
-_CELL_DIGITS = [2 * element.stored.itemsize for element in CELL_TYPES.values()]
+_ELEMENT_BY_DIGITS = {2 * element.stored.itemsize: element for element in CELL_TYPES.values()}
 
 _TYPE = re.compile(r"tensor(?:<(\w+)>)?\((.*)\)")
 _DIMENSION = re.compile(r"([A-Za-z_]\w*)(?:\{\}|\[(\d{1,18})\])", re.ASCII)
@@ -238,14 +238,7 @@ def _parse_address(
 def _parse_values(header: VespaHeader, values: Any) -> Cells:
     """Return the cells of a block from numbers, nested or not, or hexadecimal digits."""
     if isinstance(values, str) and (header.indexed or _is_scalar_digits(header, values)):
-        with suppress(ValueError):
-            if len(content := unhexlify(values)) == header.block_bytes:
-                return content
-        raise ValueError(
-            f"{show(values)} are not {2 * header.element.stored.itemsize} hexadecimal digits per "
-            f"cell for the {header.cells} cells of a block of {format_type(header)}; pass these, "
-            "a list of numbers, or the right type="
-        )
+        return _parse_digits(header, values)
     is_flat = isinstance(values, list) and len(values) == header.cells
     if not is_flat or isinstance(values[0], list):
         array = np.array(values, dtype=object, ndmin=1)
@@ -261,7 +254,32 @@ def _parse_values(header: VespaHeader, values: Any) -> Cells:
 
 def _is_scalar_digits(header: VespaHeader, string: str) -> bool:
     """Return whether a string has the digits of a scalar, of the right cell type or not."""
-    return not header.mapped and len(string) in _CELL_DIGITS and bool(_HEX.fullmatch(string))
+    return not header.mapped and len(string) in _ELEMENT_BY_DIGITS and bool(_HEX.fullmatch(string))
+
+
+def _parse_digits(header: VespaHeader, digits: str) -> Cells:
+    """Return the cells of a block. Those of indexed dimensions may be of another cell type."""
+    try:
+        content = unhexlify(digits)
+    except ValueError:
+        content = b""
+    if len(content) == header.block_bytes:
+        return content
+    digits_per_cell, rest = divmod(len(digits), header.cells)
+    element = _ELEMENT_BY_DIGITS.get(digits_per_cell)
+    # Only int8 does not accept the digits of another cell type.
+    if rest or not element or not content or not header.indexed or header.cell_type == "int8":
+        raise ValueError(
+            f"{show(digits)} are not {2 * header.element.stored.itemsize} hexadecimal digits per "
+            f"cell for the {header.cells} cells of a block of {format_type(header)}; pass these, "
+            "or a list of numbers"
+        )
+    message = (
+        f"hexadecimal digits of {element.name} are converted to the cells of "
+        f"{format_type(header)}; correct the type if its cells or sizes are others"
+    )
+    warn(message)
+    return list(element.decode(np.frombuffer(content, element.stored)).tolist())
 
 
 def _pack_blocks(header: VespaHeader, blocks: Mapping[Labels, Cells]) -> Mapping[Labels, bytes]:
