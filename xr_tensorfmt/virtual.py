@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
+from itertools import takewhile
 from math import isqrt, prod
 from pathlib import Path
 from typing import Any
@@ -271,7 +272,8 @@ def _build_manifest_array(tensor: Tensor, source: _RegistryFile, target: int) ->
         lengths=np.full(offsets.shape, nbytes, dtype=np.uint64),
         validate_paths=False,
     )
-    return ManifestArray(metadata=metadata, chunkmanifest=manifest)
+    array_class = TransposedArray if codecs else ManifestArray
+    return array_class(metadata=metadata, chunkmanifest=manifest)
 
 
 def find_dividing_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...] | None:
@@ -317,6 +319,51 @@ def _to_list(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufUS":
         return value.tolist()
     raise TypeError(f"{value!r} is of type {type(value).__name__}")
+
+
+class TransposedArray(ManifestArray):
+    """An array whose first codec is transpose, which VirtualiZarr cannot extend by a dimension."""
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Call a function of numpy, as xarray does to combine arrays."""
+        if func is np.broadcast_to:
+            return _broadcast(*args, **kwargs)
+        result = super().__array_function__(func, types, args, kwargs)
+        return _wrap(result) if isinstance(result, ManifestArray) else result
+
+    def __getitem__(self, key: Any, /) -> ManifestArray:
+        """Add a dimension for each None at the beginning."""
+        keys = key if isinstance(key, tuple) else (key,)
+        added = len([*takewhile(lambda item: item is None, keys)])
+        return _broadcast(super().__getitem__(keys[added:]), (1,) * added + self.shape)
+
+    def rename_paths(self, new: str | Callable[[str], str]) -> ManifestArray:
+        """Replace the URLs of the files."""
+        return _wrap(super().rename_paths(new))
+
+    def to_virtual_variable(self) -> Variable:
+        """Return a variable of this array."""
+        variable = super().to_virtual_variable()
+        variable.data = _wrap(variable.data)
+        return variable
+
+
+def _wrap(array: ManifestArray) -> TransposedArray:
+    return TransposedArray(array.metadata, array.manifest)
+
+
+def _broadcast(array: ManifestArray, shape: tuple[int, ...]) -> TransposedArray:
+    """Add axes at the beginning, which become the slowest of the file."""
+    from_dict = type(array.metadata).from_dict
+    document: dict[str, Any] = array.metadata.to_dict()
+    transpose, *others = document["codecs"]
+    plain: Any = ManifestArray(from_dict({**document, "codecs": others}), array.manifest)
+    plain = np.broadcast_to(plain, shape)
+    added = len(shape) - array.ndim
+    order = (*range(added), *(axis + added for axis in transpose["configuration"]["order"]))
+    codecs = ({**transpose, "configuration": {"order": order}}, *others)
+    metadata = from_dict({**plain.metadata.to_dict(), "codecs": codecs})
+    return TransposedArray(metadata, plain.manifest)
 
 
 parser = TensorFormatParser()

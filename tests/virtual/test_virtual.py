@@ -568,17 +568,18 @@ def test_many_files_are_concatenated(tmp_path: Path) -> None:
         np.save(tmp_path / f"{number}.npy", values)
         _put(tmp_path / f"{number}.tens", tensfiles.make_0_9(values))
     for suffix in ("npy", "tens"):
+        virtuals = [open_virtual(tmp_path / f"{n}.{suffix}") for n in range(4)]
+        along_new = xr.concat(virtuals, "run")
         virtuals = [
             open_virtual(tmp_path / f"{n}.{suffix}", dims=["i", "j", "k"]) for n in range(4)
         ]
-        back = write_icechunk(tmp_path, {"g": xr.concat(virtuals, "k")})["g"]
-        assert_same_bits(back.tensor.values, np.concatenate(parts, axis=2))
-        if suffix == "npy":
-            back = write_icechunk(tmp_path, {"g": xr.concat(virtuals, "run")})["g"]
-            assert_same_bits(back.tensor.values, np.stack(parts))
-        else:  # VirtualiZarr does not extend the codec of column-major arrays
-            with pytest.raises(ValueError, match="as many entries as there are dimensions"):
-                xr.concat(virtuals, "run")
+        along_old = xr.concat(virtuals, "k")
+        for combined, expected in (
+            (along_new, np.stack(parts)),
+            (along_old, np.concatenate(parts, axis=2)),
+        ):
+            back = write_icechunk(tmp_path, {"g": combined})["g"]
+            assert_same_bits(back.tensor.values, expected)
 
 
 def test_axes_in_neither_order_equal_engine(tmp_path: Path) -> None:
@@ -588,6 +589,41 @@ def test_axes_in_neither_order_equal_engine(tmp_path: Path) -> None:
     virtual = open_virtual(path, chunk_bytes="1MiB")
     expected = open_lazily(path).load()
     xr.testing.assert_equal(write_icechunk(tmp_path, {"g": virtual})["g"].load(), expected)
+    virtual, expected = (xr.concat([item] * 2, "run") for item in (virtual, expected))
+    xr.testing.assert_equal(write_icechunk(tmp_path, {"g": virtual})["g"].load(), expected)
+
+
+@pytest.mark.parametrize("suffix", ["tens", "safetensors", "npy"])
+def test_new_dims_are_added_as_by_engine(suffix: str, tmp_path: Path) -> None:
+    paths = [str(tmp_path / f"{number}.{suffix}") for number in range(3)]
+    for number, path in enumerate(paths):
+        # VirtualiZarr copies the transpose codec, which integers and column-major arrays have.
+        values = np.arange(24, dtype="<i4").reshape(4, 3, 2) + number
+        dims = [f"dim_{axis}" for axis in range(3)]
+        if suffix == "npy":
+            np.save(path, np.asarray(values, order="F"))
+        else:
+            data = values.astype("<f8") if suffix == "tens" else values
+            to_file(xr.Dataset({"tensor": (dims, data)}), path)
+    actual = virtualizarr.open_virtual_mfdataset(
+        paths, LOCAL, TensorFormatParser(chunk_bytes=32), concat_dim="run", combine="nested"
+    )
+    virtuals = [open_virtual(path, chunk_bytes=32) for path in paths]
+    datasets = [open_lazily(path) for path in paths]
+    expected = xr.concat(datasets, "run", data_vars="all")
+    first, wanted = virtuals[0], datasets[0]
+    for virtual, result in (
+        (actual, expected),
+        (xr.concat([actual, actual], "k", data_vars="all"), xr.concat([expected] * 2, "k")),
+        (first.expand_dims("run"), wanted.expand_dims("run")),
+        (first.expand_dims({"run": 2, "k": 2}), wanted.expand_dims({"run": 2, "k": 2})),
+        (first.expand_dims("run").expand_dims("k"), wanted.expand_dims("run").expand_dims("k")),
+    ):
+        back = write_icechunk(tmp_path, {"g": virtual})["g"]
+        xr.testing.assert_equal(back.load(), result.load())
+    moved = virtuals[0].vz.rename_paths(f"file://{paths[1]}").expand_dims("run")
+    back = write_icechunk(tmp_path, {"g": moved})["g"]
+    assert_same_bits(back.tensor.values, datasets[1].tensor.values[np.newaxis])
 
 
 def test_icechunk_notices_file_with_later_modification_time(tmp_path: Path) -> None:
