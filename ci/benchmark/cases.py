@@ -396,7 +396,7 @@ def write_random_bits(path: Path, order: int) -> list[np.ndarray]:
     bits = RANDOM.integers(0, 2, (order, order), dtype=bool, chunks=(256, order))
     data = xr.DataArray(da.triu(bits, 1), dims=("row", "col"), name="tensor")
     if not path.exists():
-        data.tensorfmt.to_file(path)
+        data.tensorfmt.to_file(path, matrix_type="CAUSAL")
     ends = np.cumsum(-(-np.arange(order - 1, -1, -1) // 64))
     return np.split(np.fromfile(path, np.uint64, ends[-1], offset=4096), ends[:-1])
 

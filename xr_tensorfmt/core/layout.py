@@ -42,6 +42,8 @@ class Layout:
         dtype of the values, in native byte order.
     element : Element
         Type of the stored elements, if values can be written.
+    stop : int
+        The byte after the last element, if values can be written.
     """
 
     if TYPE_CHECKING:  # a subclass has fields or properties
@@ -54,6 +56,9 @@ class Layout:
 
         @property
         def element(self) -> Element: ...  # noqa: D102
+
+        @property
+        def stop(self) -> int: ...  # noqa: D102
 
     can_write: ClassVar[bool] = False
     """Whether `encode` and `element` are defined, so that values can be written."""
@@ -265,6 +270,11 @@ class Transposed(Layout):
     def dtype(self) -> np.dtype[Any]:
         """dtype of the values."""
         return self.inner.dtype
+
+    @property
+    def stop(self) -> int:
+        """The byte after the last element."""
+        return self.inner.stop
 
     def plan(self, source: Source, selection: Selection) -> Plan:
         """Plan the read in file order, and transpose the values without a copy."""

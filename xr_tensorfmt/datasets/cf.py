@@ -179,8 +179,10 @@ def encode(
     try:
         encoded: Any = conventions.cf_encoder(prepared, {})[0] if prepared else {}
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
-        names = ", ".join(map(repr, prepared))
-        raise ValueError(f"the encoding of {names} is invalid: {error!r}; change it") from error
+        names, used = ", ".join(map(repr, prepared)), shorten(repr([*settings.values()]))
+        raise ValueError(
+            f"the encoding of {names} is invalid: {error!r} for {used}; change it"
+        ) from error
     finished = {
         name: _finish(name, variables[name], encoded[name], settings[name], cast)
         for name in encoded

@@ -8,6 +8,8 @@ from itertools import starmap
 from json import dumps, loads
 from typing import Any
 
+import numpy as np
+
 from xr_tensorfmt.core.embedded_metadata import (
     DTYPE_TAG,
     EmbeddedMetadata,
@@ -71,8 +73,9 @@ def _build_metadata(
 def _simplify(members: dict[str, Any]) -> Any:
     """Return the plain number of a number of numpy. The document stores no dtype for it."""
     number = from_json(members) if DTYPE_TAG in members else None
-    plain = number.tolist() if number is not None else None
-    return plain if isinstance(plain, bool | int | float) else members
+    if isinstance(number, np.generic) and number.dtype.kind in "biuf":
+        return number.item()
+    return members
 
 
 def _pack_document(placed: Mapping[str, Dense], metadata: Mapping[str, Any]) -> bytes:
