@@ -365,6 +365,8 @@ def test_values_unsupported_by_dtype_raise(path: Path) -> None:
     check_refused(
         patch(4, 6), path, {}, "'a' is float16, but .* file supports only bfloat16", **requested
     )
+    requested = {"encoding": {"a": {"scale_factor": 0.5}}}
+    check_refused(patch(4, 6), path, {}, "cannot give 'a' the encoding .*scale_factor", **requested)
 
 
 @pytest.mark.parametrize("chunks", [None, {}])

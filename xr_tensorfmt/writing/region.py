@@ -326,8 +326,12 @@ def _plan_variable(
         if 0 < len(part) < whole:
             _check_whole_units(name, str(dim), part, whole, whole if unit == WHOLE else unit)
         indices.append(part)
-    requested = checked.encoding.get(name, {}).get("dtype", element.name)
-    dtype = format_dtype(requested) if is_numeric(variable.dtype) else variable.dtype.name
+    requested = {"dtype": element.name, **checked.encoding.get(name, {})}
+    if len(requested) > 1:
+        raise ValueError(
+            f"region= cannot give {name!r} the encoding {requested}; pass the dtype only"
+        )
+    dtype = format_dtype(requested["dtype"]) if is_numeric(variable.dtype) else variable.dtype.name
     # Values are rounded only if encoding= names the dtype, or to pack them.
     exact = name not in checked.encoding and "scale_factor" not in tensor.attrs
     conversion = replace(checked, format=f"{name!r} in the file").build_conversion(
