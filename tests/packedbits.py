@@ -7,7 +7,7 @@ import numpy as np
 from tests import pycausetfiles as pf
 from xr_tensorfmt.core.elements import Boolean, Element
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.formats.pycauset.matrices import Packed
+from xr_tensorfmt.formats.pycauset.packed import Packed
 
 Case = tuple[bytes, Layout, np.ndarray]
 BIT = Boolean()

@@ -23,7 +23,8 @@ from xr_tensorfmt.core.layout import Transposed
 from xr_tensorfmt.core.selection import indices_to_array, normalize_entry
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import drop_chunks, find_undecoded_tensor
-from xr_tensorfmt.formats.pycauset.matrices import WORD_BYTES, Packed, Pieces
+from xr_tensorfmt.formats.pycauset.matrices import WORD_BYTES
+from xr_tensorfmt.formats.pycauset.packed import Packed, Pieces
 
 __all__ = ["count_between", "interval_sizes", "links", "popcount"]
 

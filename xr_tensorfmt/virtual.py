@@ -243,9 +243,8 @@ def _build_manifest_array(tensor: Tensor, source: _RegistryFile, target: int) ->
     chunk = find_dividing_chunk(dense.shape, dtype.itemsize, target)
     if chunk is None:
         raise NotImplementedError(
-            f"Zarr needs equal chunks, but its lengths in file order {dense.shape} have no "
-            f"divisors for chunks of about {target} bytes; "
-            f"chunk_bytes={dense.stop - dense.offset} makes it a single chunk"
+            f"Zarr needs equal chunks, but no divisors of {dense.shape} give chunks of about "
+            f"{target} bytes; chunk_bytes={dense.stop - dense.offset} makes it a single chunk"
         )
     grid = tuple(length // part for length, part in zip(dense.shape, chunk, strict=True))
     nbytes = dtype.itemsize * prod(chunk)

@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 from xr_tensorfmt import pycauset, to_file
-from xr_tensorfmt.formats.pycauset.matrices import Packed
+from xr_tensorfmt.formats.pycauset.packed import Packed
 
 SIZE = 75
 

@@ -25,12 +25,12 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray
 from xr_tensorfmt.formats.pycauset.matrices import (
-    Packed,
     build_blocks,
     build_complex,
     build_diagonal,
     build_mirrored,
 )
+from xr_tensorfmt.formats.pycauset.packed import Packed
 from xr_tensorfmt.sources import find_source
 
 DOUBLE = Plain(np.dtype("<f8"))
@@ -176,8 +176,8 @@ def test_every_key_matches_numpy(name: str, indexer: str) -> None:
 def test_few_columns_far_apart_are_fetched_one_by_one(
     name: str, columns: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.matrices._SPARSE_BYTES", 0)
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.matrices.MAX_RUNS", 3)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.packed._SPARSE_BYTES", 0)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.packed.MAX_RUNS", 3)
     content, layout, values = CASES[name]
     columns = [column for column in columns if column < values.shape[1]]
     lazy, eager = make_pair(find_source(content)[0], layout, values)

@@ -17,7 +17,7 @@ from tests.work import limit_calls
 from xr_tensorfmt import pycauset
 from xr_tensorfmt.core.elements import Boolean
 from xr_tensorfmt.datasets.lazy_array import find_undecoded_tensor
-from xr_tensorfmt.formats.pycauset.matrices import Packed
+from xr_tensorfmt.formats.pycauset.packed import Packed
 from xr_tensorfmt.pycauset import _count_columns, _count_rows, popcount
 from xr_tensorfmt.sources.local import LocalFile
 

@@ -14,7 +14,7 @@ from tests.recording import RecordingSource
 from xr_tensorfmt.core.elements import Boolean
 from xr_tensorfmt.core.selection import plan_key
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.formats.pycauset.matrices import Packed
+from xr_tensorfmt.formats.pycauset.packed import Packed
 from xr_tensorfmt.sources import find_source
 
 

@@ -21,7 +21,7 @@ from tests.opening import open_lazily
 from xr_tensorfmt import TensorFormatWarning, to_file
 from xr_tensorfmt.core.embedded_metadata import array_to_json
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.formats.pycauset import decode_map, encode_map, matrices
+from xr_tensorfmt.formats.pycauset import decode_map, encode_map, packed
 from xr_tensorfmt.formats.pycauset.write import WRITTEN
 from xr_tensorfmt.sources import find_source
 
@@ -182,8 +182,8 @@ def test_any_dataset_round_trips(
         sizes = {dim: draws.draw(st.integers(1, 60)) for dim in data[name].dims}
         given_data = data.chunk(sizes)
     with pytest.MonkeyPatch.context() as patch:
-        limit = draws.draw(st.sampled_from([1, 60, matrices.BATCH_BYTES]))
-        patch.setattr(matrices, "BATCH_BYTES", limit)
+        limit = draws.draw(st.sampled_from([1, 60, packed.BATCH_BYTES]))
+        patch.setattr(packed, "BATCH_BYTES", limit)
         to_file(given_data, path, "pycauset", matrix_type=matrix_type)
     xr.testing.assert_identical(open_lazily(path).load(), data)
     if matrix_type is not None:
