@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -146,13 +146,18 @@ def to_calculation(
     directory.mkdir(parents=True, exist_ok=True)
     if not all(path.name.startswith(".") for path in directory.iterdir()):
         raise FileExistsError(f"{directory}: the directory is not empty; pass a new directory")
-    properties = _write_properties(ds, directory)
+    properties, contents = _pack_properties(ds)
+    _warn_of_properties(ds, properties, str(directory))
     for file, components in files.items():
         variables = {name: ds[name].variable for name in components}
         types = choose_types(variables, file)
         dims = name_dimensions(variables, types)
-        # Other coordinates, and those of dimensions without types, are embedded.
-        stored = [n for n, kind in properties.items() if types.get(str(ds[n].dims[0])) == kind]
+        # Coordinates with other attributes, or along dimensions without types, are embedded.
+        stored = [
+            name
+            for name, kind in properties.items()
+            if types.get(str(ds[name].dims[0])) == kind and not set(ds[name].attrs) - {"values"}
+        ]
         parts = ds.drop_vars(stored)
         tensors = _merge(_rename_dims(parts[[name]], name, dims[name]) for name in components)
         tensors.attrs = ds.attrs
@@ -161,15 +166,17 @@ def to_calculation(
         chosen = {components[name]: dtypes[name] for name in components if name in dtypes}
         path = directory / f"{file}{YAML}"
         tensors.rename(components).tensorfmt.to_file(path, "cc4s", encoding=chosen)
+    for file, content in contents.items():
+        (directory / file).write_bytes(content)
 
 
-def _write_properties(ds: Dataset, directory: Path) -> dict[str, str]:
-    """Write the properties of the dimension types, such as ``State.yaml``, which cc4s looks up.
+def _pack_properties(ds: Dataset) -> tuple[dict[str, str], dict[str, bytes]]:
+    """Return the dimension types of coordinates, and files such as ``State.yaml`` for cc4s.
 
-    A property is a coordinate such as State_Spin. State_2 and so on must have an equal one. Return
-    the dimension types of the coordinates that the files hold.
+    A property is a coordinate such as State_Spin. State_2 and so on must have an equal one.
     """
     stored: dict[str, str] = {}
+    contents: dict[str, bytes] = {}
     for dim in map(str, ds.sizes):
         names = (f"{dim}_{number}" for number in range(2, 10))
         others = [other for other in names if ds.sizes.get(other) == ds.sizes[dim]]
@@ -190,8 +197,23 @@ def _write_properties(ds: Dataset, directory: Path) -> dict[str, str]:
                 "properties": {prop: values for prop, (values, _) in properties.items()},
                 "propertyIndices": {prop: numbers for prop, (_, numbers) in properties.items()},
             }
-            (directory / f"{dim}{YAML}").write_bytes(format_yaml(fields))
-    return {n: dim for n, dim in stored.items() if not set(ds[n].attrs) - {"values"}}
+            contents[f"{dim}{YAML}"] = format_yaml(fields)
+    return stored, contents
+
+
+def _warn_of_properties(ds: Dataset, stored: Collection[str], directory: str) -> None:
+    """Warn of coordinates, such as spins, that cc4s does not see."""
+    unseen = [
+        str(name)
+        for name, coordinate in ds.coords.items()
+        if coordinate.ndim == 1 and str(name).startswith(f"{coordinate.dims[0]}_")
+    ]
+    if unseen := [name for name in unseen if name not in stored]:
+        warn(
+            f"{directory}: cc4s does not see the coordinates {', '.join(unseen)}, because a file "
+            "such as State.yaml holds only integers from 0 that are equal along State, State_2 and "
+            "so on; number the values, and add the coordinate to each of these dimensions"
+        )
 
 
 def _pack_property(coordinate: Variable) -> tuple[list[Any], list[int]] | None:
@@ -331,8 +353,8 @@ def _warn_of_order(ds: Dataset, directory: str) -> None:
         line = ", ".join(f"{dim}=order" for dim in dims)
         warn(
             f"the {number} occupied states are not the first of the {size} states, as cc4s "
-            f"expects; sort all dimensions of states: order = ds.{header.ENERGIES}.argsort()"
-            f".values; ds = ds.isel({line})"
+            f"expects; sort all dimensions of states: order = ds.{header.ENERGIES}.values"
+            f".argsort(); ds = ds.isel({line})"
         )
     vertex = ds.get(header.VERTEX)
     if vertex is not None and get_file_info(vertex.variable, "cc4s") and "state" not in ds.coords:

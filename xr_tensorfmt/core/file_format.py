@@ -223,7 +223,8 @@ class End(NamedTuple):
             field, actual = f"the end of {self.last_part}", f"{extra} more bytes"
             hint = (
                 "the header is corrupt or bytes were appended: compare the size with the original "
-                "(verify=False or --open-option verify=false ignores trailing bytes)"
+                "(verify=False or --open-option verify=false of info, diff and convert ignores "
+                "trailing bytes)"
             )
             expected = "the end of the file"
             raise TensorFormatError(self.source.name, field, actual, expected, hint, self.stop)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -215,7 +216,9 @@ def test_equal_properties_of_all_states_are_written(
 ) -> None:
     write_calculation(tmp_path / "all", is_complex=False)
     ds = change(open_calculation(tmp_path / "all"))
-    to_calculation(ds, tmp_path / "new")
+    is_seen = properties is not None or "State_Spin" not in ds.coords
+    with nullcontext() if is_seen else pytest.warns(TensorFormatWarning, match="does not see"):
+        to_calculation(ds, tmp_path / "new")
     path = tmp_path / "new" / "State.yaml"
     assert path.exists() == (properties is not None)
     if properties is not None:

@@ -378,6 +378,36 @@ class TestMetadata:
         part = open_lazily(tmp_path / "EigenEnergies.yaml").isel(State=slice(2, None))
         assert part.occupied.values.tolist() == [True] * 2 + [False] * 8
 
+    def test_energies_of_another_length_are_finding(self, tmp_path: Path) -> None:
+        path = self.energies(tmp_path, [*range(12)], 11)
+        (finding,) = validate(path)
+        assert (finding.field, finding.severity) == ("metaData.energies", "warning")
+        assert finding.message.startswith("12 energies for 11 elements")
+
+    def test_energies_that_differ_from_elements_are_finding(self, tmp_path: Path) -> None:
+        path = self.energies(tmp_path, [*range(12)], 12)
+        assert validate(path) == []
+        values = 0.5 * np.arange(12) - 3
+        values[0] *= 1 + 1e-9  # as rounded in text
+        (tmp_path / "EigenEnergies.elements").write_bytes(cf.pack_binary(values))
+        assert validate(path) == []
+        values[[4, 7]] += 0.25
+        (tmp_path / "EigenEnergies.elements").write_bytes(cf.pack_binary(values))
+        (finding,) = validate(path)
+        assert (finding.field, finding.severity) == ("metaData.energies", "warning")
+        assert "2 of 12 differ" in finding.message
+        assert "number 4: -1.0, expected -0.75" in finding.message
+
+    def test_properties_of_another_length_are_left_out_with_a_warning(self, tmp_path: Path) -> None:
+        path = self.energies(tmp_path, [*range(12)], 12)
+        (tmp_path / "State.yaml").write_text(cf.format_properties("State", {"Spin": [0, 1, 0]}))
+        message = (
+            r"State\.yaml: propertyIndices\.Spin: 3 integers, expected 12, the length of State"
+        )
+        with pytest.warns(TensorFormatWarning, match=message):
+            ds = xr.load_dataset(path, engine="tensorfmt")
+        assert "State_Spin" not in ds.coords
+
     def test_slices_of_energies_open_without_warning(self, tmp_path: Path) -> None:
         components = {"h": (np.arange(2.0), ["State"]), "p": (np.arange(3.0), ["State"])}
         path = cf.save_set(tmp_path, "SlicedEigenEnergies", components)

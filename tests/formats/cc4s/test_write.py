@@ -469,6 +469,18 @@ class TestUnits:
             to_file(lazy, path, compute=compute)
 
 
+@pytest.mark.parametrize("name", ["State.yaml", "AuxiliaryField.yaml"])
+def test_properties_of_dimensions_are_not_replaced(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="cc4s looks up the properties of the dimension type"):
+        to_file(make_vertex(), tmp_path / name)
+    properties = cf.format_properties(name.removesuffix(".yaml"), {"Spin": [0, 1]})
+    (tmp_path / name).write_text(properties)
+    before = read_files(tmp_path)
+    with pytest.raises(ValueError, match="has the properties of dimensions"):
+        to_file(xr.DataArray([1.0], name="a"), tmp_path / name)
+    assert read_files(tmp_path) == before
+
+
 def test_more_than_10_dimensions_are_refused(tmp_path: Path) -> None:
     values = xr.DataArray(np.zeros((1,) * 11), name="a")
     with pytest.raises(ValueError, match="has 11 dimensions, but cc4s exchanges the dimensions"):

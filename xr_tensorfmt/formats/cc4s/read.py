@@ -24,6 +24,8 @@ from xr_tensorfmt.core.file_format import (
 from xr_tensorfmt.core.gathered import scale_layout
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense, InMemory, Layout, column_major
+from xr_tensorfmt.core.layout import read as read_layout
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
@@ -33,6 +35,9 @@ from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, read_yaml, simplify
 
 _SEARCHED_BYTES = 64 << 10
 """Bytes at both ends of a YAML file that are searched for keys of cc4s."""
+
+ENERGY_TOLERANCE = 1e-6
+"""Relative tolerance of energies in metadata, which are often rounded."""
 
 OpenedFiles = Mapping[str, tuple[Source, bytes]]
 """Sources and first bytes of files, by name."""
@@ -118,7 +123,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     opened = _open_all(yaml.source, entries)
     # A writer replaces the elements, then the YAML. Raise an error if it has done so meanwhile.
     yaml.source.check_unchanged()
-    properties, findings = _read_properties(opened)
+    properties, findings = _read_properties(opened, entries)
     default_dims = header.make_dims_unique([entry.dimensions for entry in entries])
     described = {x.component: (x, dims) for x, dims in zip(entries, default_dims, strict=True)}
     tensors, ends = [], []
@@ -131,7 +136,8 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         try:
             end.check()
         except TensorFormatError as error:
-            findings.append(error.to_finding("warning"))
+            hint = "they are ignored; compare the size with the original"
+            findings.append(replace(error.to_finding("warning"), hint=hint))
         if "unit" in entry.metadata:
             field, path = "metaData.unit", entry.fields.path
             actual = "ignored, because the attribute `unit` is the unit of the tensor"
@@ -143,6 +149,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         ends=tuple(ends),
         embedded=header.get_metadata(fields).get(EMBEDDED_KEY),
         derived=tuple(listing),
+        parsed=described,
     )
     if container.embedded is not None:
         container = apply_embedded_metadata(reader.source.name, container, options)
@@ -221,14 +228,29 @@ def _open_all(source: Source, entries: Sequence[TensorEntry]) -> OpenedFiles:
     return {file: pair for file, pair in opened if pair is not None}
 
 
-def _read_properties(opened: OpenedFiles) -> tuple[Mapping[str, Properties], list[Finding]]:
-    """Return the properties by type, and findings about damaged files."""
+def _read_properties(
+    opened: OpenedFiles, entries: Sequence[TensorEntry]
+) -> tuple[Mapping[str, Properties], list[Finding]]:
+    """Return the properties by type, and findings about damaged files, or of other lengths."""
+    # Slices and amplitudes have a part of the states.
+    whole = [entry for entry in entries if entry.cc4s_object in (header.VERTEX, header.ENERGIES)]
+    dimensions = {dimension for entry in whole for dimension in entry.dimensions}
     findings: list[Finding] = []
     properties: dict[str, Properties] = {}
     for file in filter(lambda name: name.endswith(YAML), opened):
         try:
             fields = read_yaml(HeaderReader(*opened[file]))
-            properties[header.get_stem(file)] = Properties.unpack(fields)
+            stem = header.get_stem(file)
+            properties[stem] = Properties.unpack(fields)
+            lengths = [item.length for item in dimensions if item.type == stem]
+            for name, indices in properties[stem].indices.items():
+                if lengths and indices.size not in lengths:
+                    field, actual = f"propertyIndices.{name}", f"{indices.size} integers"
+                    expected = f"{lengths[0]}, the length of {stem}"
+                    hint = "the property is left out; fetch the files of one calculation"
+                    findings.append(
+                        Finding(fields.path, field, actual, expected, hint, severity="warning")
+                    )
         except TensorFormatError as error:
             findings.append(error.to_finding("warning"))
     return properties, findings
@@ -354,3 +376,34 @@ def _build_labels(
                 if dimension == Dimension(indices.size, dimension_type) and label not in taken:
                     taken.add(label)
                     yield Tensor(label, (name,), InMemory(indices), attrs)
+
+
+def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
+    """Compare lists of energies with the elements."""
+    for tensor in container.tensors:
+        entry, _ = container.parsed[tensor.encoding["tensorfmt"].get("component")]
+        yield from _check_energies(entry, tensor)
+
+
+def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
+    energies, source = entry.energies, tensor.source
+    # Slices that cc4s makes keep the list of all energies.
+    is_slice = entry.component is not None or entry.cc4s_object == header.SLICED_ENERGIES
+    if energies is None or source is None or (is_slice and len(energies) != entry.total):
+        return
+    actual = f"{len(energies)} energies for {entry.total} elements"
+    if len(energies) == entry.total:
+        try:
+            values = read_layout(tensor.layout, source, Selection.everything(tensor.layout.shape))
+            listed = np.asarray(energies, dtype=float)
+        except (TypeError, ValueError, TensorFormatError):
+            return  # The check of all values reports elements that cannot be read.
+        is_same = np.isclose(values, listed, rtol=ENERGY_TOLERANCE, atol=0, equal_nan=True)
+        wrong = np.flatnonzero(~is_same).tolist()
+        if not wrong:
+            return
+        actual = f"{len(wrong)} of {len(energies)} differ from the elements, the first is number "
+        actual += f"{wrong[0]}: {energies[wrong[0]]}, expected {values[wrong[0]]}"
+    hint = "cc4s counts occupied states by them, so write the file again"
+    field = entry.fields.get_path("metaData.energies")
+    yield Finding(entry.fields.path, field, actual, hint=hint, severity="warning")

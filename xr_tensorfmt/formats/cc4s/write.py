@@ -63,6 +63,11 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
     checked = _remove_numbers(checked, cc4s_object).encode(_ELEMENTS)
     is_set = _is_set(checked)
     types = choose_types(checked.variables, cc4s_object)
+    if stem in header.TYPES & {*types.values()}:
+        raise ValueError(
+            f"{checked.path}: cc4s looks up the properties of the dimension type {stem} in a file "
+            "of this name; choose the name of the tensor"
+        )
     default_dims = name_dimensions(checked.variables, types)
     packed: dict[str, dict[str, Any]] = {}
     embedded: dict[str, EmbeddedVariable] = {}
@@ -152,13 +157,21 @@ def check_unit(path: str, name: str, variable: Variable) -> float:
 def _find_orphans(
     path: str, stem: str, written: Collection[str], unitless: str | None, replaced: bytes
 ) -> list[str]:
-    """Return orphaned files of elements. Raise ValueError if the tensor `unitless` loses a unit."""
+    """Return orphaned files of elements.
+
+    Raise ValueError if the tensor `unitless` loses a unit, or if it replaces other properties.
+    """
     try:
         fields = parse_fields(path, replaced)
         is_set = fields.values.get("type") == header.TENSOR_SET
         keys = map(str, fields.get_fields("components").values) if is_set else (None,)
     except TensorFormatError:  # another program wrote the file
         return []
+    if "dimensionType" in fields.values:
+        raise ValueError(
+            f"{path}: the file has the properties of dimensions of all tensors in its directory; "
+            "choose another name"
+        )
     unit = fields.values.get("unit")
     if unitless is not None and isinstance(unit, int | float) and unit != 1:
         raise ValueError(
