@@ -103,6 +103,48 @@ def test_sources_of_documents_are_equivalent(kind: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(ds.tensor, [[1, 2], [1, -1], [0, 0]])
 
 
+@pytest.mark.parametrize("text", ["[{}", "[{},", "[\n{},\n", "[\n {},\n {}\n"])
+def test_list_that_does_not_end_is_incomplete(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "feed.json"
+    path.write_text(text.replace("{}", json.dumps(put("a", [1]))))
+    with pytest.raises(
+        ValueError, match=r"feed\.json: line \d: the list of documents does not end"
+    ):
+        read_values(path)
+
+
+def test_conditions_are_ignored_with_a_warning() -> None:
+    documents = [put("a", [1]), put("a", [2]) | {"condition": "false"}]
+    with pytest.warns(UserWarning, match="1 operations have a condition, which is ignored"):
+        assert read_values(documents) == {"a": [2]}
+
+
+def test_update_does_not_restore_a_removed_document() -> None:
+    update = {"update": "a", "fields": {"v": {"assign": {"values": [3]}}}}
+    feed = [put("a", [1]), put("b", [2]), {"remove": "a"}, update]
+    assert read_values(feed) == {"b": [2]}
+    assert read_values([*feed[:3], update | {"create": True}]) == {"b": [2], "a": [3]}
+    assert read_values([*feed, put("a", [4]), update]) == {"b": [2], "a": [3]}
+
+
+PARTIAL = {
+    "error": {"errors": [{"code": 12, "summary": "Timed out"}]},
+    "coverage": {"coverage": {"coverage": 50, "full": False}},
+}
+
+
+@pytest.mark.parametrize("name", PARTIAL)
+def test_partial_results_warn(name: str) -> None:
+    root = {"children": [put("a", [1])], **PARTIAL[name]}
+    with pytest.warns(UserWarning, match="hits may be missing.*(Timed out|full)"):
+        assert read_values([{"root": root}]) == {"a": [1]}
+
+
+def test_visit_with_continuation_warns() -> None:
+    with pytest.warns(UserWarning, match="more documents follow"):
+        assert read_values([{"documents": [put("a", [1])], "continuation": "AAA"}]) == {"a": [1]}
+
+
 def test_list_of_vespa_visit_is_a_feed() -> None:
     """``vespa visit --make-feed`` prints these lines."""
     lines = [f"[{LINES[1]}\n", f"{LINES[2]}\n", "{}\n", "]\n"]

@@ -46,6 +46,7 @@ SOURCE_OPTIONS = ("storage_options", "fs", "timeout", "verify_unchanged")
 FEED = "<Vespa feed>"
 """Name of a feed without a path."""
 
+_MARGIN, _BLANK = MARGIN.encode(), (b"", b"\n", b"\r\n")
 # Characters between documents, also between those of a list.
 _SEPARATORS = (MARGIN + "[],").encode()
 _CONTENT = re.compile(f"[^{re.escape(_SEPARATORS.decode())}]")
@@ -139,7 +140,10 @@ def _encode_line(line: str | bytes) -> bytes:
 def _build_error(text: str, error: BaseException) -> ValueError:
     """Return the error for text that is not JSON."""
     start = show(text[:1000].partition("\n")[0])
-    return ValueError(f"{start} is not JSON: {error}; write one document per line")
+    return ValueError(
+        f"{start} is not JSON: {error}; write one document per line, because all others may have "
+        f"only {MAX_LINE_BYTES} bytes and {MAX_VALUES} values together"
+    )
 
 
 def find_documents(value: Any) -> Iterator[Any]:
@@ -153,12 +157,24 @@ def find_documents(value: Any) -> Iterator[Any]:
             remaining += reversed(value)
         elif not isinstance(value, dict):
             yield value
-        elif isinstance(value.get("root"), dict):
-            remaining.append(value["root"])
+        elif isinstance(root := value.get("root"), dict):
+            _warn_of_partial_result(root)
+            remaining.append(root)
         elif isinstance(parts := value.get("children", value.get("documents")), list):
+            if value.get("continuation"):
+                warn("the response to the visit has a continuation, so more documents follow")
             remaining.append(parts)
         elif value and not str(value.get("id")).startswith(_GROUPS):
             yield value
+
+
+def _warn_of_partial_result(root: Mapping[str, Any]) -> None:
+    """Warn if the result of a query has errors, or does not cover all documents."""
+    coverage = root.get("coverage")
+    is_partial = isinstance(coverage, Mapping) and coverage.get("full") is False
+    if root.get("errors") or is_partial:
+        reason = show(root.get("errors") or coverage)
+        warn(f"hits may be missing, because the query was not answered completely: {reason}")
 
 
 @dataclass
@@ -175,17 +191,22 @@ class Documents:
     # The lines of documents that are left out, and the names of all fields.
     left_out: dict[bytes, str] = dataclass_field(default_factory=dict)
     known_fields: set[str] = dataclass_field(default_factory=set)
-    # The line that is read.
+    removed: set[bytes] = dataclass_field(default_factory=set)
+    # The number of operations with a condition.
+    conditions: int = 0
+    # The line that is read, and the first and last character of the feed so far.
     line: int = 1
+    ends: bytes = b""
 
     def read(self, name: str, feeds: Iterable[Feed]) -> bytes:
         """Return the tensor of all documents. Raise ValueError if there are none."""
         for feed, lines in feeds:
-            self.line = 1
+            self.line, self.ends = 1, b""
             try:
                 for value in self._parse_lines(lines):
                     for document in find_documents(value):
                         self._add(document, f"line {self.line} of {feed}")
+                self._check_ends()
             except ValueError as error:
                 raise ValueError(f"{feed}: line {self.line}: {error}") from error
         if not self.tensors:
@@ -198,6 +219,8 @@ class Documents:
                 f"{name}: documents without cells in the field {self.field!r} are left out: "
                 f"{len(self.left_out)}, the first in {next(iter(self.left_out.values()))}"
             )
+        if self.conditions:
+            warn(f"{name}: {self.conditions} operations have a condition, which is ignored")
         counts, contents = zip(*self.tensors.values(), strict=True)
         header = parse_type(str(self.type))
         mapped = tuple(sorted((*header.mapped, self.dim)))
@@ -212,6 +235,8 @@ class Documents:
                 yield line
                 continue
             text = _encode_line(line)
+            if text not in _BLANK:
+                self._note_ends(text)
             content = text.strip(_SEPARATORS)
             try:
                 if content:
@@ -219,13 +244,25 @@ class Documents:
             except orjson.JSONDecodeError as error:
                 yield from self._parse_text(chain([text], (line for _, line in numbered)), error)
 
+    def _note_ends(self, text: bytes) -> None:
+        if characters := text.strip(_MARGIN):
+            self.ends = (self.ends[:1] or characters[:1]) + characters[-1:]
+
+    def _check_ends(self) -> None:
+        if self.ends.startswith(b"[") and not self.ends.endswith(b"]"):
+            raise ValueError("the list of documents does not end; fetch the complete feed")
+
     def _parse_text(self, lines: Iterable[Any], error: ValueError) -> Iterator[Any]:
         """Yield the documents of lines if a document has several, or a line several documents."""
         content = bytearray()
         for line in lines:
-            if not isinstance(line, str | bytes) or len(content) > MAX_LINE_BYTES:
+            if not isinstance(line, str | bytes):
                 raise _build_error(content.decode(errors="replace"), error)
-            content += _encode_line(line).rstrip(b"\r\n") + b"\n"
+            text_of_line = _encode_line(line)
+            self._note_ends(text_of_line)
+            content += text_of_line.rstrip(b"\r\n") + b"\n"
+            if len(content) > MAX_LINE_BYTES:
+                break
         if _is_too_large(content):
             raise _build_error(content.decode(errors="replace"), error)
         text, start, stop = content.decode(errors="surrogateescape"), 0, 0
@@ -260,6 +297,11 @@ class Documents:
         if not is_own and tensor is not None:
             raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
         label = pack_string(str(id_)[len(self.prefix) :] if is_own else place)
+        if "condition" in document:
+            self.conditions += 1
+        if "update" in document and label in self.removed and not document.get("create"):
+            return
+        (self.removed.add if "remove" in document else self.removed.discard)(label)
         self.tensors.pop(label, None)
         self.left_out.pop(label, None)
         try:
