@@ -88,7 +88,14 @@ def open_calculation(
             f"{directory}: {header.VERTEX} and {header.ENERGIES} have different numbers of states; "
             "fetch both from the directory of one calculation"
         )
-    merged = _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())
+    try:
+        merged = _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())
+    except xr.MergeError as error:
+        reason = str(error).partition(" on objects")[0]
+        raise ValueError(
+            f"{directory}: {reason}, so its files have states in different orders, or are not of "
+            "one calculation; write or fetch all of them again"
+        ) from error
     for dim in states:
         if dim.lower() not in merged.variables:
             numbers = Variable(dim, np.arange(merged.sizes[dim]), header.STATE_NUMBER)

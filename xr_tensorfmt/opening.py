@@ -69,7 +69,8 @@ def _check_format_options(keywords: Keywords) -> None:
     """Raise an error if a keyword is neither one of the engine nor of a format."""
     if not keywords["format_options"]:
         return
-    known = [*recognition.find_open_options(), *(x for x in keywords if x != "format_options")]
+    known = dict.fromkeys([*recognition.find_open_options(), *keywords])
+    del known["format_options"]
     for name in keywords["format_options"].keys() - {*known}:
         hint = "; pass options of a file system in storage_options="
         raise build_keyword_error(name, "of the engine 'tensorfmt'", known, hint)

@@ -231,6 +231,16 @@ def test_equal_properties_of_all_states_are_written(
     assert validate(tmp_path / "new") == []
 
 
+def test_states_in_another_order_are_named(tmp_path: Path) -> None:
+    write_calculation(tmp_path, is_complex=False)
+    path = tmp_path / "CoulombVertex.yaml"
+    vertex = xr.load_dataset(path, engine="tensorfmt").CoulombVertex
+    order = [1, 0, *range(2, STATES)]
+    vertex.isel(State=order, State_2=order).tensorfmt.to_file(path)
+    with pytest.raises(ValueError, match="'State_Spin', so its files have states in different"):
+        open_calculation(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("types", "attrs"), [(False, {}), (True, {"note": "x"}), (True, {"values": ["up", "down"]})]
 )
