@@ -136,6 +136,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform == "win32", reason="kills a worker by a signal")
 def test_killed_worker_changes_nothing(tmp_path: Path, http: HttpStore) -> None:
     values = (make_values() * 1000).astype("i4").astype("f8")
@@ -189,6 +190,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.nightly
 def test_cluster_puts_object_together_on_disk(tmp_path: Path, s3: S3Store) -> None:
     s3.put("first", b"")
     scratch = tmp_path / "scratch"

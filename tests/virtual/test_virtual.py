@@ -383,7 +383,7 @@ def test_length_without_divisors_is_a_single_chunk_or_raises(tmp_path: Path) -> 
     actual = open_virtual(tmp_path / "a.npy", chunk_bytes="1MiB")
     assert actual.tensor.data.metadata.chunks == (prime,)
     assert open_manifest(tmp_path / "a.npy", chunk_bytes="1MiB").tensor[-1] == prime - 1
-    with pytest.raises(ValueError, match=r"have no divisors .* chunk_bytes=8000024 makes"):
+    with pytest.raises(ValueError, match=r"no divisors of .* chunk_bytes=8000024 makes"):
         open_virtual(tmp_path / "a.npy", chunk_bytes="100kB")
 
 

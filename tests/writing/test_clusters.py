@@ -142,6 +142,7 @@ with dask.config.set(num_workers=2):
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "kind",
     [

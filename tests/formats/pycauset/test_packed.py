@@ -184,7 +184,7 @@ def test_few_columns_far_apart_are_fetched_one_by_one(
     assert_same(lazy.isel(b=columns), eager.isel(b=columns))
 
 
-@pytest.mark.parametrize("limit", [1, 100, 2000])
+@pytest.mark.parametrize("limit", [pytest.param(1, marks=pytest.mark.nightly), 100, 2000])
 def test_small_windows_and_blocks_give_same_values(
     limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:

@@ -49,7 +49,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("pairs") / "tensor"
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(created=sparse_tensors(), io=st.sampled_from(["auto", "mmap", "read"]), data=st.data())
 def test_index_value_files_open_dense_with_zeros_elsewhere(
     created: tuple[np.ndarray, list[int]], io: str, data: st.DataObject, scratch: Path

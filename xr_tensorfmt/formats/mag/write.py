@@ -74,8 +74,8 @@ def _simplify(members: dict[str, Any]) -> Any:
     """Return the plain number of a number of numpy. The document stores no dtype for it."""
     number = from_json(members) if DTYPE_TAG in members else None
     if isinstance(number, np.generic) and number.dtype.kind in "biuf":
-        return number.item()
-    return members
+        number = number.item()
+    return number if isinstance(number, bool | int | float) else members  # not 16 bytes
 
 
 def _pack_document(placed: Mapping[str, Dense], metadata: Mapping[str, Any]) -> bytes:
