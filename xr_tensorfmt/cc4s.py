@@ -188,15 +188,17 @@ def _pack_properties(ds: Dataset) -> tuple[dict[str, str], dict[str, bytes]]:
         names = (f"{dim}_{number}" for number in range(2, 10))
         others = [other for other in names if ds.sizes.get(other) == ds.sizes[dim]]
         properties: dict[str, tuple[list[Any], list[int]]] = {}
+        if re.search(r"_\d+$", dim) or not is_file_name(f"{dim}{YAML}"):  # it has no type
+            continue
         for name, coordinate in ds.coords.items():
             prop = str(name).removeprefix(f"{dim}_")
+            if coordinate.dims != (dim,) or prop == name:
+                continue
             equal = [ds.coords.get(f"{other}_{prop}", DataArray(0)).variable for other in others]
             packed = _pack_property(coordinate.variable)
-            is_equal = all(_pack_property(other) == packed for other in equal)
-            if coordinate.dims == (dim,) and prop != name and packed is not None and is_equal:
+            if packed is not None and all(_pack_property(other) == packed for other in equal):
                 properties[prop] = packed
-        has_type = re.search(r"_\d+$", dim) is None and is_file_name(f"{dim}{YAML}")
-        if properties and has_type:
+        if properties:
             stored |= {f"{d}_{prop}": dim for d in (dim, *others) for prop in properties}
             fields = {
                 "version": header.VERSION,

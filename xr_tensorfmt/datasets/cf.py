@@ -244,9 +244,9 @@ def _normalize_encoding(name: str, variable: Variable) -> dict[str, Any]:
 
 
 def _choose_fill_value(settings: Mapping[str, Any]) -> Any:
-    """Return the fill value for NaN: the first that the dtype can store, or else the first.
+    """Return the value to store for NaN: the first fill value that fits the dtype, or the first.
 
-    A file may have other fill values, which fill nothing.
+    A file may list several fill values. Only one of them is written.
     """
     values = [value for key in _FILL_VALUES if key in settings for value in np.ravel(settings[key])]
     storable = [value for value in values if _is_storable(value, settings.get("dtype"))]

@@ -79,10 +79,15 @@ def _list_directory(
     names = list_names(path, storage_options, fs)
 
     def open_reader(name: str) -> HeaderReader:
-        return open_header(f"{path.rstrip('/')}/{name}", "read", storage_options, fs)
+        return open_header(_join(path, name), "read", storage_options, fs)
 
     models = (name for known in load_formats() for name in known.find_models(names, open_reader))
     return names, sorted(models), open_reader
+
+
+def _join(directory: str, name: str) -> str:
+    """Return the path or URL of a file in a directory."""
+    return f"{directory.rstrip('/')}/{name}"
 
 
 def list_files(directory: str, storage_options: Mapping[str, Any] | None, fs: Any) -> list[str]:
@@ -92,7 +97,7 @@ def list_files(directory: str, storage_options: Mapping[str, Any] | None, fs: An
         return [directory]
     names = [name for name in names if find_format_by_suffix(name)]
     parts = find_parts(names, open_reader)
-    files = [f"{directory.rstrip('/')}/{name}" for name in names if name not in parts]
+    files = [_join(directory, name) for name in names if name not in parts]
     if not files:
         raise IsADirectoryError(
             f"{redact(directory)} is a directory without tensor files; pass a file of any name and "
@@ -119,7 +124,7 @@ def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs:
         return None
     _, models, _ = _list_directory(directory, storage_options, fs)
     if len(models) == 1:
-        return f"{directory.rstrip('/')}/{models[0]}"
+        return _join(directory, models[0])
     if not models:
         return None
     raise IsADirectoryError(

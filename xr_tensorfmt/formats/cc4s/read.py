@@ -132,16 +132,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         tensor, end = _build_tensor(entry, source, properties, dims, options)
         tensors.append(tensor)
         ends.append(End(source, source.size, "the elements"))
-        # Programs overwrite a file without truncating it, so the end of a larger tensor may follow.
-        try:
-            end.check()
-        except TensorFormatError as error:
-            hint = "they are ignored; compare the size with the original"
-            findings.append(replace(error.to_finding("warning"), hint=hint))
-        if "unit" in entry.metadata:
-            field, path = "metaData.unit", entry.fields.path
-            actual = "ignored, because the attribute `unit` is the unit of the tensor"
-            findings.append(Finding(path, field, actual, hint="rename it", severity="warning"))
+        findings += _find_ignored(entry, end)
     listing = [f"a list of the energies of {x.name!r}" for x in entries if x.energies is not None]
     container = Container(
         tuple(tensors),
@@ -154,6 +145,20 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     if container.embedded is not None:
         container = apply_embedded_metadata(reader.source.name, container, options)
     return _finish(container, described, properties, options)
+
+
+def _find_ignored(entry: TensorEntry, end: End) -> Iterator[Finding]:
+    """Yield findings about trailing bytes of the elements, and metadata that are ignored."""
+    # Programs overwrite a file without truncating it, so the end of a larger tensor may follow.
+    try:
+        end.check()
+    except TensorFormatError as error:
+        hint = "they are ignored; compare the size with the original"
+        yield replace(error.to_finding("warning"), hint=hint)
+    if "unit" in entry.metadata:
+        field, path = "metaData.unit", entry.fields.path
+        actual = "ignored, because the attribute `unit` is the unit of the tensor"
+        yield Finding(path, field, actual, hint="rename it", severity="warning")
 
 
 def _finish(

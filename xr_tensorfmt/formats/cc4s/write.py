@@ -63,11 +63,7 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
     checked = _remove_numbers(checked, cc4s_object).encode(_ELEMENTS)
     is_set = _is_set(checked)
     types = choose_types(checked.variables, cc4s_object)
-    if stem in header.TYPES & {*types.values()}:
-        raise ValueError(
-            f"{checked.path}: cc4s looks up the properties of the dimension type {stem} in a file "
-            "of this name; choose the name of the tensor"
-        )
+    _check_stem(checked.path, stem, types)
     default_dims = name_dimensions(checked.variables, types)
     packed: dict[str, dict[str, Any]] = {}
     embedded: dict[str, EmbeddedVariable] = {}
@@ -100,6 +96,15 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
     written = [file.name for file in files]
     find_orphans = partial(_find_orphans, checked.path, stem, written, unitless)
     return FilePlan(len(content), (Piece(0, content),), (), tuple(files), find_orphans)
+
+
+def _check_stem(path: str, stem: str, types: Types) -> None:
+    """Raise ValueError if the tensor has the name of a file with properties of its dimensions."""
+    if stem in header.TYPES & {*types.values()}:
+        raise ValueError(
+            f"{path}: cc4s looks up the properties of the dimension type {stem} in a file of this "
+            "name; choose the name of the tensor"
+        )
 
 
 def _plan_tensor(

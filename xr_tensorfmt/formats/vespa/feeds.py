@@ -228,7 +228,7 @@ class Documents:
         return VespaHeader.create(header.cell_type, *dims, sum(counts)).pack() + b"".join(contents)
 
     def _parse_lines(self, lines: Iterable[Any]) -> Iterator[Any]:
-        """Yield the value of each line, and of each document from the first line that has none."""
+        """Yield the JSON value of each line. After a line that is not JSON, yield documents."""
         numbered = enumerate(lines, 1)
         for self.line, line in numbered:
             if not isinstance(line, str | bytes):

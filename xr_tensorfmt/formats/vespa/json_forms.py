@@ -79,6 +79,7 @@ def is_type(value: object) -> bool:
     return False
 
 
+@lru_cache
 def format_type(header: VespaHeader) -> str:
     """Format a type as in JSON, which writes ``tensor()`` for a scalar."""
     return _SCALARS.get(header.type, header.type)

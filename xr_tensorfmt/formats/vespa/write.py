@@ -297,8 +297,7 @@ def format_feed(
     del mapped[position]
     header = replace(tensor.header, mapped=tuple(mapped))
     documents: dict[str, list[int]] = {}
-    rows = tensor.rows
-    for block, row in enumerate(rows):
+    for block, row in enumerate(tensor.rows):
         documents.setdefault(row[position], []).append(block)
     if prefix and (label := next((x for x in documents if x.startswith(prefix)), None)):
         raise ValueError(f"the label {label!r} already begins with prefix={prefix!r}; omit prefix=")
