@@ -265,9 +265,9 @@ def test_labels_that_are_not_utf8_elsewhere_are_no_obstacle(tmp_path: Path) -> N
 def test_scattered_blocks_need_little_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, decoded = tmp_path / "a.tbf", []
 
-    def record(view: bytes, positions: Any, *options: Any) -> list[str]:
-        decoded.append(positions.size - 1)
-        return decode_labels(view, positions, *options)
+    def record(window: Any, starts: Any, dimension: int) -> list[str]:
+        decoded.append(starts.size)
+        return decode_labels(window, starts, dimension)
 
     monkeypatch.setattr(vespa_read, "decode_labels", record)
     labels = [f"d{n:05}" for n in range(20_000)]

@@ -20,6 +20,8 @@ Transfer = tuple[int, int, "Extents", Bytes]
 
 # Length of a range in bytes from which slicing is as fast as fancy indexing.
 _LONG_PIECE = 1 << 14
+# Mean length of ranges in bytes below which fancy indexing is faster than slicing each.
+_SHORT_PIECE = 64
 # Bytes of short ranges to gather at a time. More would need new pages, which cost more than copies.
 _BATCH_BYTES = 1 << 18
 
@@ -137,6 +139,15 @@ class Extents:
                 out[first * length :][: part.size] = part
             return
         stop = 0
+        if self.nbytes < _SHORT_PIECE * len(self):
+            step = _BATCH_BYTES // _SHORT_PIECE
+            for first in range(0, len(self), step):
+                lengths = self.lengths[first : first + step]
+                shifts = starts[first : first + step] - np.cumsum(lengths) + lengths
+                part = window[np.arange(lengths.sum()) + np.repeat(shifts, lengths)]
+                out[stop : stop + part.size] = part
+                stop += part.size
+            return
         for start, size in zip(starts.tolist(), self.lengths.tolist(), strict=True):
             out[stop : stop + size] = window[start : start + size]
             stop += size

@@ -26,7 +26,7 @@ from xr_tensorfmt.core.layout import (
 )
 from xr_tensorfmt.core.layout import read as read_layout
 from xr_tensorfmt.core.selection import Indices, Selection, indices_to_array
-from xr_tensorfmt.core.source import Plan, Source, Step
+from xr_tensorfmt.core.source import Source, Step
 from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
@@ -36,7 +36,6 @@ from xr_tensorfmt.formats.vespa.spec import (
     VespaHeader,
     decode_labels,
     find_blocks,
-    scan_labels,
 )
 
 MAX_BLOCKS = 1 << 26
@@ -123,15 +122,13 @@ def _read_blocks(
 
 def _scan_blocks(header: VespaHeader, source: Source, columns: int) -> tuple[Blocks, list[Strings]]:
     """Scan the blocks. Return the labels of the first dimensions too."""
-    offsets = np.full(header.blocks + 1, header.stop, dtype=np.int64)
-    first, rank, block_bytes = 0, len(header.mapped), header.block_bytes
+    offsets, first = np.full(header.blocks + 1, header.stop, dtype=np.int64), 0
     labels: list[list[str]] = [[] for _ in range(columns)]
-    for start, view, positions in find_blocks(source, header):
-        stop = first + (positions.size - 1) // rank
-        offsets[first : stop + 1] = start + positions[::rank]
+    for offset, window, positions in find_blocks(source, header):
+        offsets[first : first + positions.size] = offset + positions
+        first += positions.size - 1
         for dimension, column in enumerate(labels):
-            column.extend(decode_labels(view, positions, rank, dimension, block_bytes))
-        first = stop
+            column.extend(decode_labels(window, positions[:-1], dimension))
     return Blocks(header, offsets), [np.fromiter(x, STRING_DTYPE, first) for x in labels]
 
 
@@ -271,16 +268,11 @@ class Labels(Layout):
         starts = self.blocks.offsets[indices_to_array(blocks)]
         return Extents(starts, self.blocks.find_cells(blocks) - starts)
 
-    def plan_batch(self, source: Source, batch: Selection) -> Plan:
-        """Plan to decode the labels of one dimension."""
-        rank, count = len(self.blocks.header.mapped), len(batch.indices[0])
-
-        def decode(packed: Bytes, _: Array | None) -> Array:
-            view = packed.tobytes()
-            positions = scan_labels(view, 0, rank, 0, count)
-            return np.array(decode_labels(view, positions, rank, self.dimension, 0), STRING_DTYPE)
-
-        return Plan(source, self.locate(batch), decode)
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
+        """Decode the labels of one dimension."""
+        sizes = self.locate(selection).lengths
+        labels = decode_labels(packed, np.cumsum(sizes) - sizes, self.dimension)
+        return np.fromiter(labels, STRING_DTYPE, sizes.size)
 
 
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:

@@ -11,7 +11,6 @@ from collections.abc import Collection, Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import cycle, islice
 from math import prod
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array, Element, Narrow, Plain
-from xr_tensorfmt.core.extents import Extents, Integers
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
@@ -49,8 +48,8 @@ LOCAL_WINDOW_BYTES = 4 << 20
 
 # Bytes to read at a time if the window should only contain the labels of one block.
 _LABEL_WINDOW_BYTES = 4 << 10
-# Blocks to scan at a time, to limit the memory of Python objects.
-_BATCH_BLOCKS = 1 << 14
+# Blocks to scan one by one before numpy looks for more with labels of the same lengths.
+_MIN_ALIKE = 256
 # Cells of a local file that are larger than this are skipped rather than read.
 _LARGE_BLOCK_BYTES = 64 << 10
 
@@ -255,30 +254,24 @@ class _Fields(Cursor):
         return name
 
 
-def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[int, bytes, Integers]]:
-    """Scan a file. Yield an offset, the bytes there, and the positions of labels as `scan_labels`.
-
-    The labels are those of consecutive blocks.
-    """
+def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[int, Bytes, Integers]]:
+    """Scan a file. Yield an offset, the bytes there, and the positions as `scan_blocks`."""
     size = WINDOW_BYTES if source.high_latency else LOCAL_WINDOW_BYTES
     # Downloading many cells is faster than another request.
     if header.block_bytes > (WINDOW_BYTES // 4 if source.high_latency else _LARGE_BLOCK_BYTES):
         size = _LABEL_WINDOW_BYTES
-    rank, remaining, offset = len(header.mapped), header.blocks, header.stop
-    while remaining:
-        start, position = offset, 0
-        view = source.read(Extents.single(start, min(start + size, source.size))).tobytes()
-        count = min(remaining, _BATCH_BLOCKS)
-        while (positions := scan_labels(view, position, rank, header.block_bytes, count)).size > 1:
-            position, previous = int(positions[-1]), int(positions[-1 - rank])
-            remaining -= (positions.size - 1) // rank
-            offset = start + position
-            block = header.blocks - remaining - 1
-            _check_within(source, block, "cells", start + previous, offset)
-            yield start, view, positions
-            count = min(remaining, _BATCH_BLOCKS)
-        if offset == start:  # the labels of a block are longer than the window
-            _check_within(source, header.blocks - remaining, "labels", offset, offset + size + 1)
+    first, offset = 0, header.stop
+    while first < header.blocks:
+        window = source.read(Extents.single(offset, min(offset + size, source.size)))
+        positions = scan_blocks(window, header, header.blocks - first)
+        first += positions.size - 1
+        if positions.size > 1:
+            last, stop = (offset + positions[-2:]).tolist()
+            _check_within(source, first - 1, "cells", last, stop)
+            yield offset, window, positions
+            offset = stop
+        else:  # the labels of a block are longer than the window
+            _check_within(source, first, "labels", offset, offset + size + 1)
             size *= 2
 
 
@@ -295,34 +288,82 @@ def _check_within(source: Source, block: int, part: str, start: int, stop: int) 
         )
 
 
-def scan_labels(view: bytes, start: int, rank: int, block_bytes: int, count: int) -> Integers:
-    """Return the positions of the packed labels of up to `count` blocks, and of their end.
+def scan_blocks(window: Bytes, header: VespaHeader, limit: int) -> Integers:
+    """Return the positions of up to `limit` blocks, the first at 0, and the end of the last.
 
-    The first label is at `start`. Blocks whose labels are not complete are left out.
+    Blocks whose labels are not complete are left out.
     """
-    position, positions = start, list[int]()
-    gaps = cycle([*(0,) * (rank - 1), block_bytes])
+    parts, found, start, stop, alike = [np.zeros(1, np.int64)], 0, 0, 0, 0
+    while found < limit:
+        # Little is compared in vain.
+        ends = _find_alike(window, header, start, stop, min(8 * alike, limit - found))
+        alike = ends.size
+        if not alike:
+            count, alike = min(_MIN_ALIKE, limit - found), _MIN_ALIKE
+            ends = np.array(_scan_each(window, header, stop, count), dtype=np.int64)
+            if not ends.size:
+                break
+        start, stop = [stop, *ends[-2:].tolist()][-2:]
+        parts.append(ends)
+        found += ends.size
+    return np.concatenate(parts)
+
+
+def _find_alike(window: Bytes, header: VespaHeader, start: int, stop: int, limit: int) -> Integers:
+    """Return the ends of the next blocks while their labels are as long as those at `start`."""
+    if not limit:
+        return np.empty(0, np.int64)
+    step = stop - start
+    # Only the labels of the last block must be within the window.
+    count, position = min(limit, (window.size + header.block_bytes - stop) // step), start
+    for _ in header.mapped:
+        length = int(window[position])
+        lengths = window[position + step : position + count * step + 1 : step]
+        is_other = lengths != length
+        if length >= LONG_BIT or not count:
+            return np.empty(0, np.int64)
+        count = int(is_other.argmax()) if is_other.any() else count
+        position += 1 + length
+    return stop + step * np.arange(1, count + 1)
+
+
+def _scan_each(window: Bytes, header: VespaHeader, position: int, limit: int) -> list[int]:
+    """Return the ends of up to `limit` blocks from a position on."""
+    view, size, ends, block_bytes = window.data, window.size, list[int](), header.block_bytes
     with suppress(IndexError):  # a length after the end of the window
-        for gap in islice(gaps, count * rank):
-            length = view[position]
-            if length >= LONG_BIT:
-                length = unpack(view[position : position + 4]) + 3
-            positions.append(position)
-            position += 1 + length + gap
-    positions.append(position)
-    blocks = (len(positions) - 1) // rank
-    if blocks and positions[blocks * rank] - block_bytes > len(view):
-        blocks -= 1
-    return np.array(positions[: blocks * rank + 1], dtype=np.int64)
+        for _ in range(limit):
+            for _ in header.mapped:
+                length = view[position]
+                if length >= LONG_BIT:
+                    length = unpack(view[position : position + 4]) + 3
+                position += 1 + length
+            if position > size:
+                break
+            position += block_bytes
+            ends.append(position)
+    return ends
 
 
-def decode_labels(
-    view: bytes, positions: Integers, rank: int, dimension: int, block_bytes: int
-) -> list[str]:
-    """Decode the labels of a dimension. Bytes that are not UTF-8 become surrogates."""
-    starts, stops = positions[dimension:-1:rank], positions[dimension + 1 :: rank]
-    if dimension == rank - 1:
-        stops = stops - block_bytes
-    starts = starts + np.where(np.frombuffer(view, np.uint8)[starts] < LONG_BIT, 1, 4)
-    slices = zip(starts.tolist(), stops.tolist(), strict=True)
-    return [view[start:stop].decode("utf-8", "surrogateescape") for start, stop in slices]
+def decode_labels(window: Bytes, starts: Integers, dimension: int) -> list[str]:
+    """Decode a label of each block. Bytes that are not UTF-8 become surrogates."""
+    lengths, starts = _unpack_lengths(window, starts)
+    for _ in range(dimension):
+        lengths, starts = _unpack_lengths(window, starts + lengths)
+    # One call decodes all labels if NUL can separate them. A byte of a length precedes each.
+    joined = np.empty(int(lengths.sum()) + lengths.size, np.uint8)
+    Extents(starts - 1, lengths + 1).gather(window, 0, joined)
+    joined[np.cumsum(lengths + 1) - lengths - 1] = 0
+    if np.count_nonzero(joined) == lengths.sum():
+        return str(joined.data[1:], "utf-8", "surrogateescape").split("\0")
+    view, slices = window.data, zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
+    return [str(view[start:stop], "utf-8", "surrogateescape") for start, stop in slices]
+
+
+def _unpack_lengths(window: Bytes, starts: Integers) -> tuple[Integers, Integers]:
+    """Unpack the lengths of labels. Return them, and the positions after them."""
+    lengths = window[starts].astype(np.int64)
+    is_long = lengths >= LONG_BIT
+    for start in np.flatnonzero(is_long).tolist():
+        position = int(starts[start])
+        lengths[start] = unpack(window.data[position : position + 4])
+    return lengths, starts + np.where(is_long, 4, 1)
