@@ -126,6 +126,29 @@ def test_strings_are_compared_exactly_with_a_tolerance() -> None:
     assert same.tolist() == [True, False]
 
 
+@pytest.mark.parametrize("suffix", ["mag", "safetensors", "zarr", "nc"])
+def test_attributes_are_compared(suffix: str) -> None:
+    ds = xr.Dataset({"v": ("x", np.arange(3.0, dtype="f4"))}, attrs={"sizes": [1, 2], "old": "a"})
+    ds.v.attrs = {"unit": 0.5, "comment": "same"}
+    other = ds.assign_attrs(sizes=[1, 3]).drop_attrs(deep=False).assign_attrs(sizes=[1, 3])
+    other.v.attrs["unit"] = 1.0
+    for name, data in (("a", ds), ("b", other)):
+        run_ok("convert", save(f"{name}0.mag", data), f"{name}.{suffix}")
+    assert "1 equal" in run_ok("diff", "a0.mag", f"a.{suffix}")
+    assert run_for_different(f"a.{suffix}", f"b.{suffix}").splitlines() == [
+        f"the attribute 'old' only in a.{suffix}",
+        "the attribute 'sizes' differs: [1, 2] and [1, 3]",
+        "v: the attribute 'unit' differs: 0.5 and 1.0",
+        f"a.{suffix} and b.{suffix}: variables: 0 equal, 1 different, 0 in only one file",
+    ]
+
+
+def test_attributes_that_a_reader_makes_are_no_difference() -> None:
+    save("a.tbf", make_table("abc", [1, 2, 3]).rename(v="tensor"))
+    run_ok("convert", "a.tbf", "a.safetensors")
+    assert " 0 different" in run_ok("diff", "a.tbf", "a.safetensors")
+
+
 def test_error_has_exit_code_2() -> None:
     assert "missing.mag" in run_failing("diff", save(), "missing.mag", code=2)
     assert "group='layers' is not in the file" in run_failing(

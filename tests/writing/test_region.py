@@ -611,6 +611,21 @@ def test_attributes_without_a_meaning_for_values_may_differ(tmp_path: Path) -> N
         to_file(data.assign(p=data.p.assign_attrs(units="K")), path, "mag", region={})
 
 
+@pytest.mark.parametrize("suffix", ["yaml", "safetensors", "pycauset"])
+def test_values_without_the_unit_of_the_file_raise(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"v.{suffix}"
+    to_file(xr.Dataset({"v": ("x", np.zeros(3), {"unit": 0.5})}), path, drop=["dims"])
+    before = path.read_bytes()
+    data = xr.open_dataset(path, engine="tensorfmt").load()
+    for attrs in ({}, {"applied_unit": 0.5}):
+        data.v.attrs = attrs
+        with pytest.raises(ValueError, match="'v' has unit=0.5 in the file, but no such attribute"):
+            to_file(data, path, region={})
+    assert path.read_bytes() == before
+    data.v.attrs = {"unit": 0.5}
+    to_file(data, path, region={})
+
+
 def test_values_that_the_dtype_of_the_file_cannot_represent_raise(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     to_file(xr.Dataset({"i": ("x", np.arange(4)), "f": ("x", np.ones(4, "f4"))}), path, "mag")

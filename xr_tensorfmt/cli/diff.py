@@ -16,6 +16,7 @@ from xr_tensorfmt.cli import common, describe
 from xr_tensorfmt.cli.convert import STORED_VALUES, open_input
 from xr_tensorfmt.core.elements import Array, get_stored_name
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, contiguous_chunk, iterate_chunks
+from xr_tensorfmt.datasets.building import get_info
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.writing.file_plan import is_numeric
 
@@ -36,9 +37,9 @@ _TOLERANCE: dict[str, Any] = {"type": click.FloatRange(min=0), "default": 0.0}
 )
 @common.add_open_options
 def diff(first: str, second: str, rtol: float, atol: float, **options: Any) -> None:
-    """Compare the variables of two files.
+    """Compare the variables and attributes of two files.
 
-    Names, dtypes, shapes and all values are compared, but neither dimension names nor attributes.
+    Names, dtypes, shapes, attributes and all values are compared, but not the dimension names.
     The formats may differ, including zarr and netCDF. The exit code is 0 for equal files, 1 for
     differences, 2 for an error.
     """
@@ -67,7 +68,7 @@ def compare(
     atol: float = 0,
     files: Sequence[str] = ("A", "B"),
 ) -> list[str]:
-    """Compare all variables block by block. Return a line per difference, and a summary."""
+    """Compare attributes, and variables block by block. Return a line per difference, a summary."""
     if len(first.data_vars) == len(second.data_vars) == 1:
         (name,), (other,) = first.data_vars, second.data_vars
         if name not in second.variables and name not in second.dims:
@@ -84,7 +85,13 @@ def compare(
     changed: dict[Any, set[int]] = {dim: set() for dim in labels}
     names = [name for name in first.variables if name in second.variables]
     pairs = {name: (first.variables[name], second.variables[name]) for name in names}
-    compared = {name: _compare_variables(*pairs[name], rtol, atol, changed) for name in names}
+    compared = {
+        name: [
+            *_compare_attrs(*pairs[name], files),
+            *_compare_variables(*pairs[name], rtol, atol, changed),
+        ]
+        for name in names
+    }
     different = {name: lines for name, lines in compared.items() if lines}
     counted = f"{len(names) - len(different)} equal, {len(different)} different"
     found = [(name, f"only in {file}") for name, file in unmatched]
@@ -92,7 +99,8 @@ def compare(
         found += [(dim, line) for line in _compare_labels(*pair, sorted(changed[dim]), files)]
     found += [(name, line) for name, lines in different.items() for line in lines]
     summary = f"{' and '.join(files)}: variables: {counted}, {len(unmatched)} in only one file"
-    return [*(f"{shorten(name)}: {line}" for name, line in found), summary]
+    of_files = _compare_attrs(first, second, files)
+    return [*of_files, *(f"{shorten(name)}: {line}" for name, line in found), summary]
 
 
 def _find_unmatched(
@@ -101,6 +109,23 @@ def _find_unmatched(
     """Return what only one of two files has, with its path."""
     missing = [(name, files[0]) for name in first if name not in second]
     return missing + [(name, files[1]) for name in second if name not in first]
+
+
+def _compare_attrs(
+    first: xr.Dataset | xr.Variable, second: xr.Dataset | xr.Variable, files: Sequence[str]
+) -> Iterator[str]:
+    """Describe attributes that differ. Those that a reader makes are not in the file."""
+    made = {x for item in (first, second) for x in get_info(item.encoding).get("reader_attrs", ())}
+    attrs, others = (
+        {name: describe.to_plain(item.attrs[name]) for name in item.attrs if name not in made}
+        for item in (first, second)
+    )
+    for name, file in _find_unmatched(attrs, others, files):
+        yield f"the attribute {shorten(repr(name))} only in {file}"
+    for name in [name for name in attrs if name in others]:
+        if attrs[name] != others[name]:
+            pair = " and ".join(shorten(repr(item[name]), 60) for item in (attrs, others))
+            yield f"the attribute {shorten(repr(name))} differs: {pair}"
 
 
 def _find_labels(ds: xr.Dataset) -> dict[Any, pd.Index[Any]]:

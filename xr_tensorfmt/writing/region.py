@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -285,7 +286,8 @@ def _check_attrs(path: str, name: str, variable: Variable, stored_attrs: Mapping
         expected, actual = stored_attrs[attribute], variable.attrs.get(attribute)
         is_missing = attribute not in variable.attrs
         is_other = not DataArray(actual).equals(DataArray(expected))
-        if (attribute in required) if is_missing else is_other:
+        is_factor = attribute == "unit" and isinstance(expected, Real) and expected != 1
+        if (is_factor or attribute in required) if is_missing else is_other:
             raise ValueError(
                 f"{path}: {name!r} has {attribute}={expected!r} in the file, but "
                 f"{'no such attribute' if is_missing else repr(actual)} in the data; change the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import warnings
 from contextlib import nullcontext
@@ -344,6 +345,33 @@ def test_mixed_units_are_reported(tmp_path: Path, vertex: float, energies: float
     with pytest.raises(ValueError, match=f"{swapped}|{both}"):
         to_calculation(ds, tmp_path / "b")
     assert not (tmp_path / "b").exists()
+    (finding,) = validate(tmp_path / "a")
+    assert re.match(both, finding.message)
+    assert (finding.path, finding.field) == (str(tmp_path / "a/CoulombVertex.yaml"), "unit")
+    assert validate(tmp_path / "a/CoulombVertex.yaml") == [finding]
+    (tmp_path / "a/EigenEnergies.yaml").unlink()
+    assert validate(tmp_path / "a/CoulombVertex.yaml") == []
+
+
+def test_integrals_are_compared_with_the_vertex_of_the_same_prefix(tmp_path: Path) -> None:
+    cf.save(tmp_path, "a_CoulombVertex", cf.make_values((2, 3, 3)), unit=SQRT_EV)
+    for prefix, unit in (("a", EV), ("a", 1.0), ("b", 1.0)):
+        path = cf.save(tmp_path, f"{prefix}_CoulombIntegrals", cf.make_values((3,) * 4), unit=unit)
+        fields = [finding.field for finding in validate(path)]
+        assert fields == (["unit"] if (prefix, unit) == ("a", 1.0) else [])
+
+
+@pytest.mark.parametrize("name", ["CoulombVertex", "a_EigenEnergies", "GridVectors"])
+def test_number_of_dimensions_of_an_object_is_checked(tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"{name}.yaml"
+    rank = {"CoulombVertex": 3, "a_EigenEnergies": 1, "GridVectors": 2}[name]
+    message = rf"4 dimensions, but {name.removeprefix('a_')} of cc4s has {rank} \("
+    data = xr.DataArray(np.ones((3,) * 4), dims=[f"dim_{axis}" for axis in range(4)], name=name)
+    with pytest.warns(TensorFormatWarning, match=message):
+        data.tensorfmt.to_file(path, drop=["name"])
+    (finding,) = validate(path)
+    assert (finding.severity, finding.field) == ("warning", "dimensions")
+    assert re.match(message, finding.message)
 
 
 @pytest.mark.parametrize(("vertex", "energies"), [(1.0, 1.0), (SQRT_EV, EV), (0.19170, 0.036749)])

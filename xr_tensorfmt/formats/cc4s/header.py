@@ -81,6 +81,15 @@ def get_object_types(name: str, rank: int) -> tuple[str, ...] | None:
     return types if types is not None and len(types) == rank else None
 
 
+def find_rank_conflict(cc4s_object: str, rank: int) -> str | None:
+    """Return how a number of dimensions differs from that of an object of cc4s, or None."""
+    types = DIMENSIONS.get(cc4s_object, ())
+    if not types or len(types) == rank:
+        return None
+    expected = f"{len(types)} ({', '.join(types)})"
+    return f"{rank} dimensions, but {cc4s_object} of cc4s has {expected}; rename the file"
+
+
 def find_unit_conflict(units: Mapping[str, float]) -> str | None:
     """Return how the units of two tensors of a calculation differ, or None. cc4s converts none."""
     first: tuple[str, float, float] | None = None

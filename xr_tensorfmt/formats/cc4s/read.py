@@ -31,7 +31,7 @@ from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
 from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, TensorEntry
 from xr_tensorfmt.formats.cc4s.layouts import Blocks, Text, find_blocks
-from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, read_yaml, simplify
+from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, get_number, read_yaml, simplify
 
 _SEARCHED_BYTES = 64 << 10
 """Bytes at both ends of a YAML file that are searched for keys of cc4s."""
@@ -384,10 +384,30 @@ def _build_labels(
 
 
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
-    """Compare lists of energies with the elements."""
+    """Compare tensors with the objects of cc4s, and lists of energies with the elements."""
     for tensor in container.tensors:
         entry, _ = container.parsed[tensor.encoding["tensorfmt"].get("component")]
+        if conflict := header.find_rank_conflict(entry.cc4s_object, len(entry.lengths)):
+            field = entry.fields.get_path("dimensions")
+            yield Finding(entry.fields.path, field, conflict, severity="warning")
+        yield from _check_unit(entry, _find_yaml(reader).source)
         yield from _check_energies(entry, tensor)
+
+
+def _check_unit(entry: TensorEntry, yaml: Source) -> Iterator[Finding]:
+    """Compare the unit with that of the energies, or of the vertex, in the same directory."""
+    prefix = header.get_stem(yaml.file_name).removesuffix(entry.cc4s_object)
+    for name in (header.ENERGIES, header.VERTEX):
+        if entry.cc4s_object not in header.ENERGY_POWERS or entry.cc4s_object == name:
+            return
+        # The file is missing or damaged, or the YAML is a file object.
+        with suppress(FileNotFoundError, PermissionError, IsADirectoryError, ValueError):
+            sibling = open_sibling(yaml, f"{prefix}{name}{YAML}", "to compare units")
+            units = {name: get_number(read_yaml(HeaderReader(*sibling)), "unit")}
+            if conflict := header.find_unit_conflict(units | {entry.cc4s_object: entry.unit}):
+                field = entry.fields.get_path("unit")
+                yield Finding(entry.fields.path, field, conflict, severity="warning")
+            return
 
 
 def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:

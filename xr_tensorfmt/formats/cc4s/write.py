@@ -316,6 +316,8 @@ def check_types(path: str, cc4s_object: str, name: str, variable: Variable, type
             f"{path}: {name!r} has {variable.ndim} dimensions, but cc4s exchanges the dimensions "
             f"of tensors with more than {MAX_WRITTEN_DIMENSIONS}; stack some of them"
         )
+    if conflict := header.find_rank_conflict(cc4s_object, variable.ndim):
+        warn(f"{path}: {name!r} has {conflict}")
     expected = get_object_types(cc4s_object, variable.ndim) or ()
     actual = [types[str(dim)] for dim in variable.dims]
     fits = all(kind in (None, own) for kind, own in zip(actual, expected, strict=False))
