@@ -136,6 +136,11 @@ def to_calculation(
     >>> frozen = ds.isel(State=slice(1, None), State_2=slice(1, None))
     >>> cc4s.to_calculation(frozen, "frozen")
     """
+    if not isinstance(ds, Dataset):
+        raise TypeError(
+            f"ds= must be a Dataset like that of open_calculation, not a {type(ds).__name__}; "
+            "name each tensor, as in da.to_dataset(name='CoulombVertex')"
+        )
     ds = ds.set_coords([name for name, tensor in ds.data_vars.items() if _is_state(name, tensor)])
     _check(ds, str(directory))
     dtypes = resolve_encoding(ds.variables, ds.coords, encoding or {})

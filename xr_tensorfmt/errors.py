@@ -175,12 +175,11 @@ def build_keyword_error(name: str, scope: str, known: Collection[str], hint: str
     )
 
 
-def build_directory_error(path: str) -> IsADirectoryError:
+def build_directory_error(
+    path: str, hint: str = "pass a pattern of files to xarray.open_mfdataset"
+) -> IsADirectoryError:
     """Return the error for a directory in place of a file."""
-    return IsADirectoryError(
-        f"{path} is a directory; pass the path of a file in it, or a pattern of files to "
-        "xarray.open_mfdataset"
-    )
+    return IsADirectoryError(f"{path} is a directory; pass the path of a file in it, or {hint}")
 
 
 SAME_BYTES = "with verify_unchanged=False if its bytes are the same as before"

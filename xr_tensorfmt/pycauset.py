@@ -229,7 +229,7 @@ def _count_columns(source: Source, bits: Packed, rows: Integers, columns: range)
 def _check_bits(da: DataArray, *, is_square: bool = False) -> None:
     """Raise an error unless an array is a DataArray of bool, and square if required."""
     if not isinstance(da, DataArray) or da.dtype != np.bool_:
-        actual = f"{type(da).__name__} of {getattr(da, 'dtype', 'variables')}"
+        actual = type(da).__name__ + (f" of {da.dtype}" if hasattr(da, "dtype") else "")
         raise TypeError(f"expected a DataArray of bool, such as ds[name], not {actual}")
     if is_square and (da.ndim != 2 or da.shape[0] != da.shape[1]):
         raise ValueError(f"a causal matrix is square, but the shape is {da.shape}")

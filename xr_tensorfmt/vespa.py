@@ -154,6 +154,8 @@ def from_hex(data: str, **keywords: Any) -> Dataset:
     >>> vespa.from_hex("0x0601010178023F80000040000000").tensor.values
     array([1., 2.], dtype=float32)
     """
+    if not isinstance(data, str):
+        raise TypeError(f"data= must be a str of hexadecimal digits, not a {type(data).__name__}")
     try:
         content = bytes.fromhex(data.strip().removeprefix("0x").removeprefix("0X"))
     except ValueError as error:

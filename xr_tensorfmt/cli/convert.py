@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any, get_args
 
 import click
+import numpy as np
 import xarray as xr
 
 import xr_tensorfmt
@@ -268,6 +269,14 @@ def _write_netcdf(
     ds: xr.Dataset, path: str, encoding: Mapping[Any, Any], *, overwrite: bool
 ) -> None:
     """Write a temporary file, and rename it when it is complete."""
+    attrs = {"the Dataset": ds.attrs} | {name: x.attrs for name, x in ds.variables.items()}
+    for owner, owned in attrs.items():
+        for name, value in owned.items():
+            if not _is_plain(value):
+                raise ValueError(
+                    f"the attribute {name!r} of {owner} is {shorten(value)}, but netCDF stores "
+                    "only numbers, strings and lists of them; pass --drop attrs, or write zarr"
+                )
     is_complex = any(variable.dtype.kind == "c" for variable in ds.variables.values())
     engine = _find_complex_engine() if is_complex else None
     file = build_atomic_file(path, 0, overwrite=overwrite)
@@ -278,3 +287,12 @@ def _write_netcdf(
         file.publish()
     finally:
         file.discard()
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a value is a number, a string, or a list of them."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        return False
+    return array.ndim <= 1 and array.dtype.kind != "O"

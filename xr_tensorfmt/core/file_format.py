@@ -301,6 +301,8 @@ class Format(ABC):
     directory_patterns : tuple of str
         Patterns of lower-case file names. A directory opens as the only file that matches the first
         of these patterns that matches any file. Other files are ignored.
+    directory_hint : str
+        How to open a directory that does not open as a file, for the error.
     magics : tuple of bytes
         Magic numbers. Files begin with one of them, unless the tuple is empty.
     open_options, write_options : mapping of str to Option
@@ -314,6 +316,7 @@ class Format(ABC):
     title: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]] = ()
     directory_patterns: ClassVar[tuple[str, ...]] = ()
+    directory_hint: ClassVar[str] = ""
     magics: ClassVar[tuple[bytes, ...]] = ()
     open_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
     write_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})

@@ -21,6 +21,7 @@ from xr_tensorfmt.core.source import DEFAULT_TIMEOUT, InputOutput, check_pointer
 from xr_tensorfmt.errors import (
     Finding,
     TensorFormatError,
+    build_directory_error,
     build_keyword_error,
     did_you_mean,
     redact,
@@ -122,10 +123,13 @@ def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs:
     directory = get_path(file)
     if not isinstance(directory, str):
         return None
-    _, models, _ = _list_directory(directory, storage_options, fs)
+    names, models, _ = _list_directory(directory, storage_options, fs)
     if len(models) == 1:
         return _join(directory, models[0])
     if not models:
+        for known in filter(None, map(find_format_by_suffix, names)):
+            if known.directory_hint:
+                raise build_directory_error(redact(directory), known.directory_hint)
         return None
     raise IsADirectoryError(
         f"{redact(directory)} is a directory with several models: {shorten(', '.join(models))}; "

@@ -436,13 +436,20 @@ def test_invalid_arguments_raise(tmp_path: Path) -> None:
         open_calculation(tmp_path / "empty" / "State.yaml")
 
 
+@pytest.mark.parametrize("data", [None, np.ones(3), xr.DataArray(1.0), xr.Variable((), 1.0)])
+def test_other_objects_are_not_written(tmp_path: Path, data: Any) -> None:
+    message = f"must be a Dataset like .*, not a {type(data).__name__}; .* da.to_dataset"
+    with pytest.raises(TypeError, match=message):
+        to_calculation(data, tmp_path / "a")
+
+
 def test_calculations_are_local(working_directory: Path) -> None:
     write_calculation(working_directory / "a", is_complex=False)
     for call in (open_calculation, partial(to_calculation, open_calculation("a"))):
         with pytest.raises(ValueError, match="only be in local directories"):
             call("memory://bucket/a?key=secret")
     assert [path.name for path in working_directory.iterdir()] == ["a"]
-    with pytest.raises(IsADirectoryError, match="is a directory; pass the path"):
+    with pytest.raises(IsADirectoryError, match=r"; pass the path .*cc4s.open_calculation"):
         xr.open_dataset("a", engine="tensorfmt")
 
 

@@ -17,6 +17,7 @@ class Cc4sFormat(LazyFormat):
     name = "cc4s"
     title = "cc4s"
     suffixes = (YAML, ELEMENTS)
+    directory_hint = "open a calculation of cc4s with xr_tensorfmt.cc4s.open_calculation"
     open_options = share_options("name", "sparse") | {
         "apply_unit": Option(
             "If True, multiply values by the factor to atomic units in the file; otherwise the "
