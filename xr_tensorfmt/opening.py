@@ -15,7 +15,7 @@ from xr_tensorfmt.datasets.building import Keywords, build_dataset, check_keywor
 from xr_tensorfmt.datasets.lazy_array import prepare_to_chunk
 from xr_tensorfmt.errors import Finding, TensorFormatError, build_keyword_error, redact, warn
 from xr_tensorfmt.formats import recognition
-from xr_tensorfmt.sources import get_path, is_remote, is_url
+from xr_tensorfmt.sources import get_path, is_url
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -41,10 +41,8 @@ def _build_datasets(
     file: Any, keywords: Keywords, source: Source, nodes: Mapping[str, Container]
 ) -> dict[str, Dataset]:
     datasets = {path: build_dataset(node, source, keywords) for path, node in nodes.items()}
-    # xarray would give arrays of several groups, or of a replaced remote file, one name in dask.
-    is_shared = len(nodes) > 1 or keywords["fs"] is not None or is_remote(file)
     for ds in datasets.values():
-        prepare_to_chunk(ds, is_shared=is_shared)
+        prepare_to_chunk(ds)
     # xarray stores URLs with secrets, and of a file object only the attribute `path`. The `path` of
     # an OpenFile lacks the protocol, but `full_name` has it.
     url = get_path(getattr(file, "full_name", getattr(file, "path", file)))

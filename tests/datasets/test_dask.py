@@ -16,8 +16,10 @@ from tests import tensfiles as tf
 from tests.clock import wait_for_a_tick
 from tests.processes import run_python
 from tests.recording import RecordingSource
+from tests.workflows.formats import WRITABLE, make_array, open_array, write
 from xr_tensorfmt import SourceChangedError, to_file
 from xr_tensorfmt.datasets import lazy_array
+from xr_tensorfmt.formats import registry
 
 MIB = 1 << 20
 
@@ -262,7 +264,31 @@ def test_many_labels_and_unchunked_ones_stay_lazy(
     write_labels(tmp_path / "a.mag")
     labels = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").is_long
     assert "[4 values with dtype=bool]" in repr(labels)
+    labels = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", cache=False).is_long
+    assert "[4 values with dtype=bool]" in repr(labels)
+    assert labels.chunk(block=2).chunks == ((2, 2),)
     monkeypatch.setattr(lazy_array, "MAX_LOADED_LABELS", 3)
     ds = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", chunks={}, chunk_bytes=16)
     assert ds.is_long.chunks == ds.v.chunks[:1] == ((2, 2),)  # in the file
     assert ds.doc.chunks is None  # in the header
+
+
+@pytest.mark.parametrize(
+    ("name", "is_directory"),
+    [*((*name.values, False) for name in WRITABLE), ("mag", True), ("safetensors", True)],
+)
+def test_names_contain_versions_of_all_files(tmp_path: Path, name: str, is_directory: bool) -> None:
+    """Replace files. The path and its time do not change."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    for offset, directory in enumerate([old, new]):
+        directory.mkdir()
+        write(make_array(float(offset), (2, 3)), directory, name)
+    path = next(old.glob("file" + registry.find_format(name).suffixes[0]))
+    opened = old if is_directory else path
+    os.utime(opened, ns=(0, 0))
+    first = open_array(opened, chunks={}).persist()
+    for replacement in new.iterdir():
+        replacement.replace(old / replacement.name)
+    os.utime(opened, ns=(0, 0))
+    second = open_array(opened, chunks={})
+    np.testing.assert_array_equal(second - first, np.ones((2, 3)))

@@ -436,6 +436,16 @@ def test_variables_of_groups_and_stores_are_variables(tmp_path: Path, chunks: An
                 assert type(loaded[name].variable) is type(variable)
 
 
+def test_variables_without_cache_and_chunks_become_variables(tmp_path: Path) -> None:
+    to_file(xr.Dataset({"v": ("x", np.arange(4, dtype="f4"))}), tmp_path / "a.mag")
+    opened = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", cache=False)
+    selected, total, copied = opened.v[1:], opened.v.sum(), opened.copy(deep=True).v
+    for array in (selected, total, copied.load(), copied.copy(), opened.compute().v):
+        assert type(array.variable) is xr.Variable
+    assert opened.load().v.copy().variable.identical(xr.Variable("x", np.arange(4, dtype="f4")))
+    assert type(opened.v.variable) is xr.Variable
+
+
 @pytest.mark.parametrize("suffix", ["safetensors", "mag", "npz"])
 @pytest.mark.parametrize("group", ["layers.0", "layers.0.attn", "/layers/0", "nested/name"])
 def test_only_tensors_of_group_are_built(

@@ -1,11 +1,12 @@
 """Lazy arrays. Only this module uses private names of xarray.
 
-It also relies on `xarray.open_dataset` to pass ``from_array_kwargs={"name": ...}`` to `chunk`.
+It also relies on `xarray.open_dataset` to pass ``from_array_kwargs={"name": "open_dataset-..."}``
+to `chunk`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache
 from types import MappingProxyType
@@ -116,9 +117,9 @@ class LazyTensor(LazilyIndexedArray):
 
 
 class _OpenedVariable(Variable):
-    """A Variable until xarray has opened its Dataset, and caches its values or chunks it.
+    """A Variable until xarray has opened its Dataset, and caches its values, chunks or loads it.
 
-    Names of its dask arrays contain the version of the file and the layout. See
+    Names of its dask arrays contain the version of its file and the layout. See
     docs/contributing.md.
     """
 
@@ -133,53 +134,63 @@ class _OpenedVariable(Variable):
     def data(self, data: Any) -> None:
         # xarray wraps the array that it opens. It does not cache values that it will chunk.
         Variable.data.__set__(self, data)  # type: ignore[attr-defined]
-        if isinstance(data, MemoryCachedArray) or self.load_labels():
+        if isinstance(data, MemoryCachedArray):
             self.__class__ = Variable  # type: ignore[assignment]
 
-    def load_labels(self) -> bool:
-        """Load the values if they are labels, and return whether they are."""
-        return False
-
     def chunk(self, chunks: Any = MappingProxyType({}), *args: Any, **keywords: Any) -> Any:
-        """Chunk like `Variable.chunk`, with the version of the file and the layout in the name."""
+        """Chunk like `Variable.chunk`, with a unique name if xarray opens the file."""
         from dask.base import tokenize  # noqa: PLC0415  # only if there are chunks
 
-        options = keywords.get("from_array_kwargs") or {}
-        lazy = find_lazy_tensor(self)
-        if lazy is not None and isinstance(options.get("name"), str):
-            token = tokenize(lazy.array.source, lazy.array.layout)
-            name = f"{options['name']}-{token}"
-            keywords["from_array_kwargs"] = {**options, "name": name}
-        chunked = super().chunk(chunks, *args, **keywords)
-        return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding, fastpath=True)
+        lazy, name = find_lazy_tensor(self), _get_opening_name(keywords)
+        if lazy is not None and name:
+            name = f"{name}-{tokenize(lazy.array.source, lazy.array.layout)}"
+            keywords["from_array_kwargs"] = {**keywords["from_array_kwargs"], "name": name}
+        return super().chunk(chunks, *args, **keywords)
+
+    def load(self, **keywords: Any) -> Any:
+        """Load the values."""
+        super().load(**keywords)
+        self.__class__ = Variable  # type: ignore[assignment]
+        return self
+
+    def _replace(self, *args: Any, **keywords: Any) -> Any:
+        """Return a Variable, unless it is a copy, which xarray may chunk."""
+        replaced, lazy = super()._replace(*args, **keywords), find_lazy_tensor(self)
+        if lazy is None or find_lazy_tensor(replaced) is not lazy:
+            replaced.__class__ = Variable  # type: ignore[assignment]
+        return replaced
 
 
 class _OpenedLabels(_OpenedVariable):
-    """Labels. They are loaded instead of chunked, because selections need their values."""
+    """Labels. xarray loads them instead of chunking them, because selections need their values."""
 
     __slots__ = ()
 
-    def load_labels(self) -> bool:
-        """Load the values."""
-        self.load()
-        return True
+    def chunk(self, *args: Any, **keywords: Any) -> Any:
+        """Load the values if xarray opens the file."""
+        if _get_opening_name(keywords):
+            return self.to_base_variable().load()
+        return super().chunk(*args, **keywords)
 
 
-def prepare_to_chunk(ds: Dataset, *, is_shared: bool) -> None:
-    """Let xarray load labels instead of chunking them: those in the header, and some others.
+def _get_opening_name(keywords: Mapping[str, Any]) -> str:
+    """Return the name that `xarray.open_dataset` passes to `chunk`, or "" for other callers."""
+    name = (keywords.get("from_array_kwargs") or {}).get("name")
+    return name if isinstance(name, str) and name.startswith("open_dataset-") else ""
 
-    If arrays of several Datasets would share names in dask, add the version and the layout.
-    """
+
+def prepare_to_chunk(ds: Dataset) -> None:
+    """Let xarray load labels instead of chunking them: those in the header, and some others."""
+    for variable in ds.variables.values():
+        if type(variable) is Variable:
+            variable.__class__ = _OpenedVariable  # which has no attributes of its own
     for name, coord in ds.coords.items():
         variable, lazy = ds.variables[name], find_lazy_tensor(coord.variable)
         is_in_header = lazy is not None and isinstance(lazy.array.layout, InMemory)
         is_small = coord.ndim == 1 and coord.size <= MAX_LOADED_LABELS
         # xarray loads the labels of an index, unless the user asks it not to.
         if coord.dims != (name,) and (is_in_header or is_small):
-            variable.__class__ = _OpenedLabels  # which has no attributes of its own
-    for variable in ds.variables.values() if is_shared else ():
-        if type(variable) is Variable:
-            variable.__class__ = _OpenedVariable
+            variable.__class__ = _OpenedLabels
 
 
 def get_lazy_data(variable: Variable) -> Any:

@@ -375,7 +375,7 @@ def test_files_are_recognised_by_content(tmp_path: Path) -> None:
         np.testing.assert_array_equal(xr.open_dataset(path).tensor, np.eye(2))
 
 
-def test_block_that_is_rewritten_has_another_name_in_dask_if_chunked_later(
+def test_block_that_is_rewritten_has_another_name_in_dask(
     tmp_path: Path,
 ) -> None:
     ones, twos = np.ones((1, 1)), np.full((1, 1), 2.0)
@@ -392,6 +392,9 @@ def test_block_that_is_rewritten_has_another_name_in_dask_if_chunked_later(
     second = xr.open_dataset(path).tensor.chunk()
     assert len({before.data.name, first.data.name, second.data.name}) == 3
     assert second.values.tolist() == [[1, 2]]
+    second = xr.open_dataset(path, chunks={}).tensor
+    os.utime(block, ns=(1, 1))
+    assert xr.open_dataset(path, chunks={}).tensor.data.name != second.data.name
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no files of such names")
