@@ -139,3 +139,12 @@ def test_any_attributes_are_decoded_as_by_xarray(
     stored = xr.open_dataset(path, engine="tensorfmt", decode_cf=False)
     xr.testing.assert_identical(stored, ds)
     assert_decoded(xr.open_dataset(path, engine="tensorfmt", **keywords), stored, **keywords)
+
+
+@pytest.mark.parametrize("dropped", ["lat", ["lat", "lon"]])
+def test_dropped_coordinate_keeps_the_others(tmp_path: Path, dropped: Any) -> None:
+    values = {name: ("x", np.arange(3, dtype="f4")) for name in ("t", "lat", "lon")}
+    raw = xr.Dataset(values, attrs={"coordinates": "lat lon", "title": "a"})
+    to_file(raw, tmp_path / "a.mag")
+    ds = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", drop_variables=dropped)
+    xr.testing.assert_identical(ds, xr.decode_cf(raw, drop_variables=dropped))

@@ -484,7 +484,7 @@ def test_group_with_metadata_inherits_coordinates(tmp_path: Path, suffix: str) -
     )
     to_file(ds, tmp_path / f"t.{suffix}")
     group = xr.open_dataset(tmp_path / f"t.{suffix}", engine="tensorfmt", group="a.b")
-    xr.testing.assert_identical(group, ds[["a.b.w"]].rename({"a.b.w": "w"}).drop_attrs(deep=False))
+    xr.testing.assert_identical(group, ds[["a.b.w"]].rename({"a.b.w": "w"}).drop_vars("m"))
     to_file(ds.drop_vars(["x", "m"]), tmp_path / f"u.{suffix}")
     group = xr.open_dataset(tmp_path / f"u.{suffix}", engine="tensorfmt", group="a.b")
     assert (group.w.dims, group.w.attrs) == (("x",), {"units": "m"})
@@ -493,6 +493,28 @@ def test_group_with_metadata_inherits_coordinates(tmp_path: Path, suffix: str) -
     to_file(several, tmp_path / f"v.{suffix}")
     group = xr.open_dataset(tmp_path / f"v.{suffix}", engine="tensorfmt", group="g")
     assert group.v.dims == ("v_dim_0",)
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "mag"])
+def test_group_has_coordinates_of_its_tree(tmp_path: Path, suffix: str) -> None:
+    """Groups inherit indexes, but no other coordinates."""
+    labels = np.arange(3, dtype="f4")
+    root = xr.Dataset(
+        {"r": ("y", labels)}, {"x": labels, "y": labels, "crs": 1.0, "m": ("x", labels)}
+    )
+    child = xr.Dataset({"v": ("x", labels)}, {"k": ("x", labels), "scale": 2.0})
+    grandchild = xr.Dataset({"w": ("y", labels)})
+    tree = xr.DataTree.from_dict({"/": root, "/a": child, "/a/b": grandchild})
+    to_file(tree, tmp_path / f"t.{suffix}")
+    options: Any = {"filename_or_obj": tmp_path / f"t.{suffix}", "engine": "tensorfmt"}
+    for group in ("a/b", "a.b"):
+        opened = xr.open_dataset(**options, group=group)
+        xr.testing.assert_identical(opened, tree["a/b"].to_dataset())
+        opened = xr.open_datatree(**options, group=group).to_dataset()
+        xr.testing.assert_identical(opened, tree["a/b"].to_dataset())
+    xr.testing.assert_identical(
+        xr.open_datatree(**options, group="a").to_dataset(), tree["a"].to_dataset()
+    )
 
 
 class TestWarningsOfOmittedTensors:

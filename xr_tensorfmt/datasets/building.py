@@ -82,18 +82,18 @@ def _limit_chunk_bytes(keywords: Keywords) -> int:
 def build_dataset(container: Container, source: Source, keywords: Keywords) -> Dataset:
     """Build a Dataset of lazy, decoded variables."""
     target, dropped = _limit_chunk_bytes(keywords), find_dropped(keywords)
-    tensors = {
-        tensor.name: tensor
-        for tensor in (*container.tensors, *container.coordinates)
-        if tensor.name not in dropped
-    }
+    tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
+    has_coordinates = cf.names_coordinates(container.attrs, tensors)
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in dropped}
     dims = {dim for tensor in tensors.values() for dim in tensor.dims}
     attrs: Mapping[str, Any] = container.attrs
     variables = {name: _build_variable(tensor, source, target) for name, tensor in tensors.items()}
     coordinates = {*dims, *(tensor.name for tensor in container.coordinates)}
     _align_chunks(variables, coordinates)
-    if cf.names_coordinates(attrs, tensors) or any(tensor.attrs for tensor in tensors.values()):
-        variables, attrs, decoded_coordinates = cf.decode(source.name, variables, attrs, keywords)
+    if has_coordinates or any(tensor.attrs for tensor in tensors.values()):
+        named = attrs if has_coordinates else {}
+        variables, named, decoded_coordinates = cf.decode(source.name, variables, named, keywords)
+        attrs = named if has_coordinates else attrs
         coordinates |= decoded_coordinates
     ds = _assemble(source.name, variables, coordinates, attrs)
     # Variables that replace others have no encoding of their own.

@@ -93,15 +93,12 @@ def decode(
     attrs: Mapping[str, Any],
     keywords: Mapping[str, Any],
 ) -> tuple[dict[str, Variable], dict[str, Any], set[Any]]:
-    """Decode variables as the user requests. Also return attributes and names of coordinates."""
+    """Decode variables and attributes of a file. Also return the names of coordinates."""
     prepared = {name: _prepare_decoding(variable) for name, variable in variables.items()}
     _warn_of_unused(path, variables, prepared, keywords)
-    has_coordinates = names_coordinates(attrs, variables)
     try:
         decoded, remaining, coordinates = conventions.decode_cf_variables(
-            prepared,
-            dict(attrs) if has_coordinates else {},
-            **{name: keywords[name] for name in _DECODERS},
+            prepared, dict(attrs), **{name: keywords[name] for name in _DECODERS}
         )
     except TensorFormatError:
         raise
@@ -114,7 +111,7 @@ def decode(
         variable.attrs = {k: v for k, v in original.items() if k not in used} | {
             k: v for k, v in variable.attrs.items() if k not in original
         }
-    return dict(decoded), dict(remaining if has_coordinates else attrs), coordinates
+    return dict(decoded), dict(remaining), coordinates
 
 
 def names_coordinates(attrs: Mapping[str, Any], variables: Collection[str]) -> bool:

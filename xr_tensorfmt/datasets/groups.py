@@ -54,15 +54,16 @@ def select_group(container: Container, group: str | None, separator: str) -> Con
     if not tensors:
         missing = _build_missing_group_error(group, prefixes[0], owners, separator)
         raise next(iter(omitted.values()), missing)
-    own_coordinates, inherited = [], []
+    coordinates, own_names = [], {tensor.name for tensor in tensors}
     for coordinate in container.coordinates:
         owner = _find_owner(coordinate, owners, separator)
         if owner.startswith(prefix):
-            own_coordinates.append(scope.rename_coordinate(coordinate))
-        elif prefix.startswith(owner):
-            inherited.append(scope.rename_coordinate(coordinate))
-    node = _build_node(tensors, own_coordinates, inherited, container, prefix)
-    return replace(node, omitted=omitted)
+            coordinates.append(scope.rename_coordinate(coordinate))
+        elif prefix.startswith(owner) and coordinate.dims == (coordinate.name,):
+            # As in a DataTree, groups inherit the indexes of their parents.
+            inherited = scope.rename_coordinate(coordinate)
+            coordinates += [inherited] if inherited.name not in own_names else []
+    return replace(_build_node(tensors, coordinates, container, prefix), omitted=omitted)
 
 
 def _build_missing_group_error(
@@ -186,7 +187,7 @@ def split_groups(container: Container, separator: str) -> dict[str, Container]:
             name = quote(tensor.name[len(prefix) :]) + (GROUP_NAME_MARK if is_group else "")
             own_tensors.append(scope.rename(tensor, name))
         path = "/" + "/".join(map(quote, prefix.split(separator)[:-1]))
-        nodes[path] = _build_node(tuple(own_tensors), own_coordinates, (), container, prefix)
+        nodes[path] = _build_node(tuple(own_tensors), own_coordinates, container, prefix)
     return nodes
 
 
@@ -206,12 +207,11 @@ def unquote(part: str) -> str:
 
 def _build_node(
     tensors: tuple[Tensor, ...],
-    own_coordinates: Sequence[Tensor],
-    inherited: Sequence[Tensor],
+    coordinates: Sequence[Tensor],
     container: Container,
     prefix: str,
 ) -> Container:
-    """Build a group with its coordinates, and the inherited ones that fit its dimensions."""
+    """Build a group. Raise ValueError if a variable has the name of a dimension."""
     dims = {dim for tensor in tensors for dim in tensor.dims}
     names = {tensor.name for tensor in tensors}
     for clash in names & dims:
@@ -220,11 +220,9 @@ def _build_node(
             f"{clash!r} would be both a variable and a dimension of {group}; "
             "open the file without groups, or choose another separator= or other names in dims="
         )
-    fitting = [item for item in inherited if dims.issuperset(item.dims) and item.name not in names]
-    coordinates = (*own_coordinates, *fitting)
     if not prefix:
-        return replace(container, tensors=tensors, coordinates=coordinates)
-    return Container(tensors, coordinates, ends=container.ends)
+        return replace(container, tensors=tensors, coordinates=tuple(coordinates))
+    return Container(tensors, tuple(coordinates), ends=container.ends)
 
 
 _NO_VALUES = InMemory(np.zeros(()))
