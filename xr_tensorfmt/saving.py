@@ -19,7 +19,7 @@ from fsspec.core import OpenFile
 from xarray import DataArray, Dataset, DataTree
 
 from xr_tensorfmt.core.file_format import Format, OpenOptions
-from xr_tensorfmt.datasets.groups import flatten_tree
+from xr_tensorfmt.datasets.groups import flatten_encoding, flatten_tree
 from xr_tensorfmt.errors import build_keyword_error, redact, warn
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.recognition import read_container
@@ -87,8 +87,8 @@ def to_file(
     encoding : mapping, optional
         ``{name: {"dtype": ...}}``: the dtype of a variable in the file, to which floating-point
         values are rounded. ``{"dtype": ...}`` applies to all variables of the same kind. Formats
-        with attributes support the keys of CF, as in `xarray.Dataset.to_netcdf`. Names in a
-        DataTree are those in the file: ``"layers.0.weight"``.
+        with attributes support the keys of CF, as in `xarray.Dataset.to_netcdf`. For a DataTree,
+        ``{"/layers/0": {"weight": {...}}}`` or the names in the file, ``"layers.0.weight"``.
     drop : list of {"name", "dims", "coords", "attrs"}
         Parts to omit if the format does not support them. Otherwise they raise an error.
     separator : str
@@ -139,6 +139,7 @@ def to_file(
     overwrite = is_overwriting(mode)
     _check_region(region, [*format_options, *(() if overwrite else ["mode"])])
     if isinstance(data, DataTree):
+        encoding = flatten_encoding(encoding, data, separator)
         data = flatten_tree(name, data, separator, drop or ())
     elif separator != ".":
         raise ValueError(f"separator={separator!r} is only for a DataTree; omit it")

@@ -126,9 +126,22 @@ def test_encoding_names_keys(tmp_path: Path) -> None:
     assert tree["layers/1/weight"].encoding["dtype"] == np.float32
 
 
-def test_encoding_of_groups_raises(tmp_path: Path) -> None:
-    encoding = {"/layers/0": {"weight": {"dtype": "float16"}}}
-    with pytest.raises(ValueError, match=r"'/layers/0'.*the variables .*'layers\.0\.weight'"):
+def test_encoding_of_groups_is_that_of_xarray(tmp_path: Path) -> None:
+    half = {"dtype": "float16"}
+    encoding = {"/": {"embed": half}, "/layers/0": {"weight": half}, "layers.1.bias": half}
+    to_file(make_model(), tmp_path / "a.mag", encoding=encoding)
+    tree = xr.open_datatree(tmp_path / "a.mag", engine="tensorfmt")
+    dtypes = {path: tree[path].dtype for path in ("embed", "layers/0/weight", "layers/1/bias")}
+    assert dtypes == dict.fromkeys(dtypes, np.float16)
+    assert tree["layers/1/weight"].dtype == make_model()["layers/1/weight"].dtype
+    to_file(make_model()["layers"], tmp_path / "b.mag", encoding={"/0": {"weight": half}})
+    assert xr.open_datatree(tmp_path / "b.mag")["0/weight"].dtype == np.float16
+
+
+@pytest.mark.parametrize("name", ["/layers/2", "/layers/0/weight"])
+def test_encoding_of_other_groups_raises(tmp_path: Path, name: str) -> None:
+    encoding = {name: {"weight": {"dtype": "float16"}}}
+    with pytest.raises(ValueError, match=rf"'{name}'.*the variables .*'layers\.0\.weight'"):
         to_file(make_model(), tmp_path / "a.mag", encoding=encoding)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from xarray import Variable, conventions
 
+from xr_tensorfmt.core.elements import get_stored_name
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, get_lazy_data
 from xr_tensorfmt.errors import TensorFormatError, shorten, warn
@@ -298,9 +299,12 @@ def _finish(
     """Convert packed values to the dtype in the encoding, and merge the attributes."""
     dtype = settings.get("dtype")
     is_scaled = any(key in settings for key in _SCALES)
+    # `to_netcdf` always rounds. A dtype that a reader has set only applies to values that it fits.
+    is_user_set = get_stored_name(original.encoding.get("dtype")) is None
+    is_rounded = is_scaled or (is_user_set and not settings.keys().isdisjoint(_FILL_VALUES))
     is_computed = encoded.dtype.kind in ("fi" if original.dtype.kind in _TIMES else "f")
     if dtype is not None and is_computed and (dtype.kind in "iu" or is_scaled):
-        encoded = cast(name, encoded, dtype, is_scaled)
+        encoded = cast(name, encoded, dtype, is_rounded)
     attrs = {key: value for key, value in encoded.attrs.items() if key != "_FillValue"}
     attrs |= {key: settings[key] for key in _FILL_VALUES if key in settings}
     clash = {key for key in attrs if attrs[key] is not original.attrs.get(key, attrs[key])}

@@ -260,13 +260,30 @@ def flatten_tree(
     return Dataset(data, Coordinates(coordinates, indexes={}), tree.attrs)
 
 
+def flatten_encoding(encoding: Any, tree: DataTree, separator: str) -> Any:
+    """Return the encoding of variables in groups, as in `DataTree.to_netcdf`, by their keys."""
+    if not isinstance(encoding, Mapping):
+        return encoding
+    paths = {"/", *(f"/{path}" for path, _ in tree.subtree_with_keys)}
+    groups = {path: encoding[path] for path in paths & encoding.keys()}
+    flat = {name: given for name, given in encoding.items() if name not in paths}
+    for path, members in groups.items():
+        start = _get_prefix(path, separator)
+        flat |= {f"{start}{_convert_name(name)}": given for name, given in members.items()}
+    return flat
+
+
+def _get_prefix(path: str, separator: str) -> str:
+    """Return what the keys of the variables of a group begin with."""
+    return "".join(f"{unquote(part)}{separator}" for part in path.split("/") if part)
+
+
 def _collect_members(tree: DataTree, separator: str) -> Iterator[_Member]:
     """Yield the variables of all groups. Parents precede children."""
     dims: dict[str, dict[Any, str]] = {}
     for relative, node in tree.subtree_with_keys:
         path = "/" if node is tree else f"/{relative}"
-        parts = [] if node is tree else [unquote(part) for part in relative.split("/")]
-        start = "".join(f"{part}{separator}" for part in parts)
+        start = _get_prefix(path, separator)
         dataset = node.to_dataset(inherit=node is tree)
         inherited = {} if node is tree else dims[path.rpartition("/")[0] or "/"]
         own = {dim: _convert_dim(str(dim), start, dataset) for dim in dataset.dims}
