@@ -23,10 +23,12 @@ pytest.register_assert_rewrite(
     *(f"tests.{name}" for name in ("commands", "findings", "lazyarrays", "processes", "work"))
 )
 
-# Examples are the same on every machine, and have no time limit.
-# `XR_TENSORFMT_HYPOTHESIS=nightly` tries more examples.
-settings.register_profile("project", deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("nightly", deadline=None, max_examples=1000, print_blob=True)
+# Examples are few, the same on every machine, and have no time limit.
+# `XR_TENSORFMT_HYPOTHESIS=nightly` tries many others.
+settings.register_profile(
+    "project", deadline=None, derandomize=True, max_examples=30, print_blob=True
+)
+settings.register_profile("nightly", deadline=None, max_examples=500, print_blob=True)
 settings.load_profile(os.environ.get("XR_TENSORFMT_HYPOTHESIS", "project"))
 
 # A shell starts background jobs with SIGINT ignored, and the processes of tests would inherit that.

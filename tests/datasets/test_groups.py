@@ -15,7 +15,7 @@ import fsspec
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
@@ -139,7 +139,6 @@ class TestTrees:
         }
         assert actual == {key: position + 1 for position, key in enumerate(keys)}
 
-    @settings(max_examples=40)
     @given(names, names, st.randoms(use_true_random=True))
     def test_no_key_or_coordinate_is_lost(
         self, keys: list[str], coords: list[str], random: random.Random

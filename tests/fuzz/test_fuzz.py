@@ -14,24 +14,26 @@ pytest.importorskip("resource", reason="memory is limited by a module that this 
 
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.cases import FINDS, check_case, find_originals
-from tests.fuzz.faults import BREAKS, FAULTS
+from tests.fuzz.faults import BREAKS, FAULTS, Fault
 from tests.fuzz.mutation import Original
 from tests.fuzz.structure import Field, find_structure, patch
 from tests.golden import ROOT, open_golden
 
+FORKS = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+
 ORIGINALS = {original.name: original for original in find_originals()}
 
 
-def run_campaign(*arguments: object, finds: Path) -> list[str]:
-    """Run a campaign in its own process with limited memory, and return the problems."""
-    command = [sys.executable, "-m", "tests.fuzz", "--workers", "1", "--finds", finds, *arguments]
-    run = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, timeout=600, check=False,
-        cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    problems = [json.loads(path.read_text())["problem"] for path in finds.glob("*/find.json")]
-    assert run.returncode == bool(problems), run.stdout + run.stderr
-    return problems
+def find_problems(fault: Fault, finds: Path, *, seed: int, cases: int) -> list[str]:
+    """Return the problems of a campaign that ends at its first find, or soon after."""
+    with fault.seeded():
+        campaign = Campaign(seed, cases=cases, family=fault.family, most_finds=1)
+        campaign.run(lambda line: None, finds)
+    return read_problems(finds)
+
+
+def read_problems(finds: Path) -> list[str]:
+    return [json.loads(path.read_text())["problem"] for path in finds.glob("*/find.json")]
 
 
 def list_main_files() -> Iterator[tuple[Original, bytes]]:
@@ -130,13 +132,26 @@ def test_file_with_its_own_document_put_back_is_same_tensors(tmp_path: Path) -> 
         (FAULTS[4], "TokenError at"),
     ],
 )
-def test_limit_violations_and_other_errors_are_finds(fault, problem, tmp_path: Path) -> None:
-    options = ("--format", fault.family, "--cases", 300, "--most-finds", 1)
-    (find,) = run_campaign(*options, "--fault", fault.name, finds=tmp_path)
-    assert problem in find
+@FORKS
+def test_limit_violations_and_other_errors_are_finds(
+    fault: Fault, problem: str, tmp_path: Path
+) -> None:
+    finds = find_problems(fault, tmp_path, seed=0, cases=300)
+    assert [find for find in finds if problem in find]
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_command_returns_whether_it_has_finds(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.fuzz", "--workers", "1", "--most-finds", "1"]
+    command += ["--format", FAULTS[1].family, "--fault", FAULTS[1].name, "--cases", "300"]
+    run = subprocess.run(
+        [*command, "--finds", str(tmp_path)], capture_output=True, timeout=600, check=False,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert run.returncode == 1, run.stderr
+    assert read_problems(tmp_path)
+
+
+@FORKS
 def test_campaign_continues_after_a_process_died(tmp_path: Path) -> None:
     campaign = Campaign(seed=0, cases=60, family="vespa")
     with BREAKS[2].seeded():
@@ -150,9 +165,9 @@ def test_campaign_continues_after_a_process_died(tmp_path: Path) -> None:
     [*FAULTS, pytest.param(BREAKS[3], marks=pytest.mark.nightly)],  # it is ended after minutes
     ids=lambda item: item.name,
 )
-def test_faults_are_found(fault, tmp_path: Path) -> None:
-    options = ("--format", fault.family, "--cases", 100_000, "--most-finds", 1, "--seed", 1)
-    assert len(run_campaign(*options, "--fault", fault.name, finds=tmp_path)) == 1
+@FORKS
+def test_faults_are_found(fault: Fault, tmp_path: Path) -> None:
+    assert find_problems(fault, tmp_path, seed=1, cases=100_000)
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, *BREAKS], ids=lambda item: item.name)

@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.workflows.formats import DTYPES, WRITABLE, open_array, write
@@ -258,7 +258,6 @@ chunked = st.sampled_from([None, {}])
 
 @pytest.mark.parametrize("name", ["mag", "safetensors"])
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
 def test_any_dataset_is_that_of_netcdf(
     tmp_path_factory: Any, name: str, data: st.DataObject
 ) -> None:
@@ -293,7 +292,6 @@ KINDS = {"tens": "fiMmpz", "pycauset": "fiM", "cc4s": "f"}
 
 @pytest.mark.parametrize("name", KINDS)
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
 def test_any_array_is_that_of_netcdf(tmp_path_factory: Any, name: str, data: st.DataObject) -> None:
     dims = data.draw(st.sampled_from([("x", "y"), ("y", "x")]))
     variable = data.draw(make_variable(dims, "f8", KINDS[name]))

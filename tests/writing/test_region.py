@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import magfiles as mf
@@ -81,7 +81,6 @@ class InMemory:
         return 0
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_any_region_of_any_chunks_in_any_order_of_axes(data) -> None:
     lengths = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import magfiles as mf
@@ -108,7 +108,6 @@ def test_default_dims_of_parent_group_round_trip(tmp_path: Path) -> None:
     st.lists(st.text(st.sampled_from("ab./%2EF_"), max_size=7), unique=True, max_size=6),
     st.sampled_from([".", "/", "a"]),
 )
-@settings(deadline=None)
 def test_trees_with_any_keys_round_trip(tmp_path_factory, keys: list[str], separator: str) -> None:
     tensors = {key: put(np.full(i + 1, i, np.int32)) for i, key in enumerate(["z", *keys])}
     content = memoryview(mf.make_document(tensors))

@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import shutil
+from itertools import product
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -37,9 +38,7 @@ GOOD = {
     name: facts for name, facts in MANIFEST.items() if facts["expect"] is None and "shape" in facts
 }
 
-fixtures_are_not_reset = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40
-)
+fixtures_are_not_reset = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 class TestGenuineFiles:
@@ -809,15 +808,14 @@ class TestStores:
         "name",
         ["vasp/CoulombVertex", "vasp/EigenEnergies", "set/CoulombIntegrals", "blocks/Blocks"],
     )
-    @pytest.mark.parametrize("chunks", [None, {}])
-    def test_values_equal_local_files(self, store: Any, name: str, chunks: Any) -> None:
+    def test_values_equal_local_files(self, store: Any, name: str) -> None:
         folder, stem = name.split("/")
         urls = put_all(store, DATA / folder, f"{folder}/")
-        options = {"storage_options": store.options or None, "chunks": chunks}
         expected = load(DATA / f"{name}.yaml")
-        xr.testing.assert_identical(load(urls[f"{stem}.yaml"], **options), expected)
-        if folder != "set":
-            xr.testing.assert_identical(load(urls[f"{stem}.elements"], **options), expected)
+        suffixes = [".yaml"] if folder == "set" else [".yaml", ".elements"]
+        for suffix, chunks in product(suffixes, (None, {})):
+            options = {"storage_options": store.options or None, "chunks": chunks}
+            xr.testing.assert_identical(load(urls[f"{stem}{suffix}"], **options), expected)
 
     def test_opening_asks_once_for_each_file(self, store: Any) -> None:
         urls = put_all(store, DATA / "vasp", "once/")

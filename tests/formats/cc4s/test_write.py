@@ -28,9 +28,7 @@ from xr_tensorfmt import TensorFormatWarning, to_file, validate
 
 DATA = ALL_DATA / "cc4s"
 
-fixtures_are_not_reset = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80
-)
+fixtures_are_not_reset = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def make_vertex(**attrs: Any) -> xr.Dataset:

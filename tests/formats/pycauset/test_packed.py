@@ -161,7 +161,9 @@ def test_every_key_matches_numpy(name: str, indexer: str) -> None:
     content, layout, values = (CASES | VECTORS)[name]
     lazy, eager = make_pair(find_source(content)[0], layout, values)
 
-    @settings(max_examples=12, suppress_health_check=list(HealthCheck))
+    few = settings.default.max_examples // 6  # of each layout
+
+    @settings(max_examples=few, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def check(data: st.DataObject) -> None:
         sizes = dict(eager.sizes)

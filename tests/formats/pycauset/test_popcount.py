@@ -210,7 +210,7 @@ def test_rows_are_counted_in_batches(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 1000, 1 << 20])
-@pytest.mark.parametrize("order", [128, 129, 300])
+@pytest.mark.parametrize("order", [128, 129, 200])
 def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
     order: int, limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:

@@ -170,7 +170,7 @@ def subjects(draw: st.DrawFn) -> tuple[xr.Dataset, str | None]:
 
 
 @given(subjects(), st.sampled_from(["memory", "dask", "lazy"]), st.data())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_dataset_round_trips(
     tmp_path: Path, checked: tuple[xr.Dataset, str | None], form: str, draws: st.DataObject
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import tensfiles as tf
@@ -49,7 +49,6 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("pairs") / "tensor"
 
 
-@settings(max_examples=150)
 @given(created=sparse_tensors(), io=st.sampled_from(["auto", "mmap", "read"]), data=st.data())
 def test_index_value_files_open_dense_with_zeros_elsewhere(
     created: tuple[np.ndarray, list[int]], io: str, data: st.DataObject, scratch: Path

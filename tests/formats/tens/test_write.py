@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import tensfiles as tf
@@ -89,7 +89,6 @@ def parse(content: bytes) -> tuple[np.ndarray, dict, int]:
     return values, chunks, offset + 16
 
 
-@settings(max_examples=80)
 @given(data=st.data())
 def test_written_dataset_round_trips(data, tmp_path_factory) -> None:
     ds = data.draw(datasets())
@@ -201,7 +200,6 @@ def test_only_number_size_changes_for_16_byte_numbers(conformance, tmp_path) -> 
         assert (tmp_path / "t").read_bytes() == mended
 
 
-@settings(max_examples=40)
 @given(data=st.data())
 def test_version_0_9_holds_doubles_of_any_shape(data, tmp_path_factory) -> None:
     shape = tuple(data.draw(st.lists(st.integers(0, 4), max_size=4)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import tensfiles as tf
@@ -155,7 +155,6 @@ def test_published_invalid_tensors_raise(conformance: Path) -> None:
             vespa.from_hex(binary)
 
 
-@settings(max_examples=40)
 @given(vf.tensors())
 def test_every_proper_prefix_raises(created) -> None:
     content = created[0]

@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import vespafiles as vf
@@ -140,7 +140,6 @@ def test_each_published_tensor_has_bytes_that_vespa_accepts(conformance, directo
 
 
 @given(vf.tensors())
-@settings(max_examples=60)
 def test_any_tensor_has_bytes_of_specification_and_opens_as_it_was(directory, created) -> None:
     _, cells, mapped, indexed, addresses, values = created
     if not mapped and not indexed:  # C++ has no scalars of other types
@@ -340,7 +339,6 @@ def split_length(length: int):
 
 
 @given(st.data(), st.sampled_from(list(vf.CELL_TYPES)), st.integers(1, 3))
-@settings(max_examples=60)
 def test_any_chunks_make_same_bytes(directory, data, cells, labels) -> None:
     count, indexed = data.draw(st.integers(1, 9)), {"x": 5, "y": 3, "z": 2}
     label = st.one_of(st.text(max_size=3), st.text("ab", min_size=127, max_size=129))
