@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -74,6 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.quick:
         config.option.markexpr = QUICK
     config.stash[UNTRACKED] = find_untracked_files()
+    gc.disable()
 
 
 def find_untracked_files() -> set[str]:
@@ -118,6 +120,9 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
             item.add_marker("property")
     # The longest tests start first, so that the last ones are short.
     items.sort(key=lambda item: "cluster" not in item.keywords)
+    # The objects of 9,000 tests stay, so searching them for garbage again and again is in vain.
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from xr_tensorfmt.formats.vespa.read import gather_product
 from xr_tensorfmt.formats.vespa.spec import VespaHeader, find_blocks
 from xr_tensorfmt.sources import find_source
 
-COUNT = 20_000
+COUNT = 5000
 RANDOM = np.random.default_rng(5)
 LENGTHS = cycle(RANDOM.integers(0, 45, 100_003).tolist())
 LABELS: dict[str, Callable[[int], bytes]] = {
@@ -73,7 +73,7 @@ def make_file(label: Callable, cells: Callable, labels: int, size: int) -> tuple
 @pytest.mark.parametrize("label", LABELS)
 @pytest.mark.parametrize(("labels", "size"), [(1, 4), (1, 64), (2, 17), (3, 1)])
 def test_scan_finds_every_block(monkeypatch, label, cells, labels, size) -> None:
-    monkeypatch.setattr(spec, "LOCAL_WINDOW_BYTES", 300_000)
+    monkeypatch.setattr(spec, "LOCAL_WINDOW_BYTES", 75_000)
     content, edges = make_file(LABELS[label], CELLS[cells], labels, size)
     source, _ = find_source(b"head" + content)
     batches = list(find_blocks(source, make_header(labels, size, stop=4)))
@@ -107,7 +107,7 @@ def test_lengths_of_labels_that_cancel_out_between_other_blocks_move_no_cell(spa
     assert tensor.k[69:73].values.tolist() == ["00069", "0070", "000071", "00072"]
 
 
-@pytest.mark.parametrize(("block", "length"), [(5000, 9), (5000, 11), (5000, 255), (COUNT - 2, 9)])
+@pytest.mark.parametrize(("block", "length"), [(1250, 9), (1250, 11), (1250, 255), (COUNT - 2, 9)])
 def test_corrupt_label_is_error_at_opening(block: int, length: int) -> None:
     content, edges = make_file(LABELS["one length"], CELLS["zeros"], 1, 64)
     head = vf.pack_header("int8", ["k"], {"x": 64}, COUNT)
