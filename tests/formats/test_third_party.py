@@ -110,7 +110,7 @@ for content, wrong in (
 (finding,) = validate("cut.grid")
 assert finding.severity == "error"
 
-with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster:
     with Client(cluster):
         for io in ("auto", "read"):
             options = {"format": "grid", "chunks": {}, "chunk_bytes": 2**20, "io": io}

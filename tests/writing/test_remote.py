@@ -482,7 +482,8 @@ def test_local_directory_that_fills_up_is_named(
 
 
 def test_processes_write_shared_file(s3: S3Store, bucket: Any, tmp_path: Path) -> None:
-    with dask.config.set({"scheduler": "processes", "temporary-directory": str(tmp_path)}):
+    options = {"scheduler": "processes", "num_workers": 1, "temporary-directory": str(tmp_path)}
+    with dask.config.set(options):
         to_file(make_dataset(300).chunk(x=50, y=500), "s3://bucket/x.mag", **get_options(s3))
     xr.testing.assert_identical(
         open_lazily("s3://bucket/x.mag", **get_options(s3)).load(), make_dataset(300)

@@ -778,7 +778,7 @@ from distributed import Client, LocalCluster
 import xarray as xr
 
 if __name__ == "__main__":
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+    with LocalCluster(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None,
                       memory_limit="1GiB", silence_logs=50) as cluster, Client(cluster):
         lazy = xr.open_dataset("a.yaml", chunks={}, chunk_bytes=65536, apply_unit=True).a
         print(len(lazy.chunks[2]), repr(float(lazy.sum())))

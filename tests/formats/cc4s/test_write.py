@@ -845,7 +845,7 @@ from distributed import Client, LocalCluster
 from xr_tensorfmt import to_file
 
 if __name__ == "__main__":
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+    with LocalCluster(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None,
                       memory_limit="1GiB", silence_logs=50) as cluster, Client(cluster) as client:
         values = np.arange(40.0 * 30).reshape(40, 30)
         chunks = da.from_array(values, chunks=(10, 10))
