@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.workflows.formats import DTYPES, WRITABLE, open_array, write
@@ -254,9 +254,11 @@ def make_dataset(draw: st.DrawFn, float_dtype: str) -> xr.Dataset:
 
 
 chunked = st.sampled_from([None, {}])
+few_examples = settings(max_examples=settings.default.max_examples // 2)  # each writes three files
 
 
 @pytest.mark.parametrize("name", ["mag", "safetensors"])
+@few_examples
 @given(data=st.data())
 def test_any_dataset_is_that_of_netcdf(
     tmp_path_factory: Any, name: str, data: st.DataObject
@@ -291,6 +293,7 @@ KINDS = {"tens": "fiMmpz", "pycauset": "fiM", "cc4s": "f"}
 
 
 @pytest.mark.parametrize("name", KINDS)
+@few_examples
 @given(data=st.data())
 def test_any_array_is_that_of_netcdf(tmp_path_factory: Any, name: str, data: st.DataObject) -> None:
     dims = data.draw(st.sampled_from([("x", "y"), ("y", "x")]))
