@@ -17,6 +17,12 @@ from xr_tensorfmt import cc4s, pycauset, tutorial
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle
+from matplotlib.ticker import MultipleLocator
+from matplotlib.transforms import Bbox
 
 PICTURE = Path(__file__).resolve().parents[1] / "build" / "demo.png"
 HARTREE = 27.211386  # eV
@@ -56,8 +62,8 @@ def open_files() -> None:
         print(tutorial.open_dataset(name))
 
 
-def compute_molecule() -> xr.DataArray:
-    """Compute the second-order energy of the molecule, and return its exchange integrals in eV."""
+def compute_molecule() -> tuple[xr.DataArray, xr.DataArray]:
+    """Compute the exchange integrals of the molecule, and its second-order energy, in eV."""
     say("cc4s and TENS: the second-order (MP2) energy from the integrals and the state energies")
     ds = cc4s.open_calculation(tutorial.get_path("LiH").parent)
     v = tutorial.open_dataset("integrals", dims=("a", "b", "i", "j")).tensor
@@ -65,9 +71,10 @@ def compute_molecule() -> xr.DataArray:
     e_i, e_a = states[ds.occupied.values], states[~ds.occupied.values]
     gap = e_i.rename(State="i") + e_i.rename(State="j")
     gap = gap - e_a.rename(State="a") - e_a.rename(State="b")
-    energy = (v * (2 * v - v.rename(a="b", b="a")) / gap).sum()
-    print(f"{float(energy):.6f} hartree")
-    return (abs(ds.CoulombVertex) ** 2).sum("AuxiliaryField") * HARTREE
+    pairs = (v * (2 * v - v.rename(a="b", b="a")) / gap).sum(("i", "j"))
+    print(f"{float(pairs.sum()):.6f} hartree")
+    exchange = (abs(ds.CoulombVertex) ** 2).sum("AuxiliaryField")
+    return exchange * HARTREE, pairs.transpose("a", "b") * HARTREE
 
 
 def apply_network() -> xr.DataArray:
@@ -96,18 +103,20 @@ def apply_network() -> xr.DataArray:
 
 
 def find_neighbors() -> xr.DataArray:
-    """Print the nearest neighbors of a city, and return the positions in degrees."""
+    """Print the nearest neighbors of a city. Return positions in degrees, and distances in km."""
     say("Vespa: the cities nearest to Nairobi, by the scalar product of their vectors")
     vectors = tutorial.open_dataset("cities").tensor.load()
-    cosine = vectors @ vectors.sel(city="Nairobi")
-    for city in cosine.sortby(cosine, ascending=False)[1:4]:
-        print(f"  {city.city.item():10} {6371 * math.acos(float(city)):6.0f} km")
+    distance = 6371 * np.arccos((vectors @ vectors.sel(city="Nairobi")).clip(-1, 1))
+    distance = distance.sortby(distance)
+    for city in distance[1:4]:
+        print(f"  {city.city.item():10} {float(city):6.0f} km")
     x, y, z = vectors.transpose("x", "city")
-    return xr.concat([np.arctan2(y, x), np.arcsin(z)], "angle") * 180 / np.pi
+    angles = {"longitude": np.arctan2(y, x), "latitude": np.arcsin(z)}
+    return distance.assign_coords({name: angles[name] * 180 / np.pi for name in angles})
 
 
-def count_events(directory: Path) -> xr.DataArray:
-    """Write a large causal set, count the events of all intervals, and convert the counts."""
+def count_events(directory: Path) -> tuple[xr.DataArray, xr.DataArray]:
+    """Write a large causal set, and return the events between all pairs, and their histogram."""
     say(f"PyCauset: write the order of {EVENTS:,} events as packed bits, and open it with dask")
     u, v = np.random.default_rng(2).random((2, EVENTS))
     order = np.argsort(u + v)
@@ -136,65 +145,116 @@ def count_events(directory: Path) -> xr.DataArray:
     weighted = int((sizes.values * np.arange(sizes.size)).sum())
     print(f"{total:,} events in {int(sizes.sum()):,} intervals; {weighted:,} by the histogram")
 
+    say("NumPy: write the histogram of the intervals, and open it with xarray")
+    sizes.tensorfmt.to_file(directory / "sizes.npy", drop=["name", "dims", "coords", "attrs"])
+    sizes = xr.load_dataarray(directory / "sizes.npy", engine="tensorfmt")
+    print(sizes)
+
     say("the command converts the matrix to safetensors, and checks the files")
     run_command(directory, "convert", path.name, "causal.safetensors", "--drop", "coords")
     run_command(directory, "validate", path.name, counted.name, "causal.safetensors")
     run_command(directory, "info", counted.name)
     copy = xr.open_dataset(directory / "causal.safetensors", engine="tensorfmt")
     np.testing.assert_array_equal(copy.causal.values, causal.values)
-    return between
+    return between, sizes
+
+
+def draw_molecule(figure: Figure, axes: list[Axes], values: tuple[xr.DataArray, ...]) -> None:
+    """Draw the exchange integrals, and what each pair of virtual states adds to the energy."""
+    exchange, pairs = values
+    mesh = axes[0].imshow(exchange, norm=LogNorm(), cmap="magma", origin="lower")
+    axes[0].set(xlabel="state $r$", ylabel="state $q$", title="cc4s: exchange integrals of LiH")
+    figure.colorbar(mesh, ax=axes[0], label="$K_{qr}$ in eV")
+    first = len(exchange) - len(pairs)
+    extent = (first - 0.5, len(exchange) - 0.5) * 2
+    mesh = axes[1].imshow(-pairs, norm=LogNorm(1e-4), cmap="magma", origin="lower", extent=extent)
+    axes[1].set(xlabel="virtual state $b$", ylabel="virtual state $a$")
+    axes[1].set_title("TENS: correlation energy by pairs of states")
+    figure.colorbar(mesh, ax=axes[1], label="$-E_{ab}$ in eV", extend="min")
+    for panel in axes:
+        panel.xaxis.set_major_locator(MultipleLocator(2))
+        panel.yaxis.set_major_locator(MultipleLocator(2))
+
+
+def draw_network(figure: Figure, axes: Axes, inside: xr.DataArray) -> None:
+    """Draw the output of the network, and the line where each hidden node changes its sign."""
+    mesh = axes.pcolormesh(inside.x, inside.y, inside.transpose("y", "x"), cmap="viridis")
+    circle = Circle((0, 0), 0.7, fill=False, color="white", ls="--", label="circle")
+    axes.add_patch(circle)
+    ds = tutorial.open_dataset("circle").load()
+    for weight, bias in zip(ds["hidden.weight"].values, ds["hidden.bias"].values, strict=True):
+        point = -bias * weight / (weight @ weight)
+        axes.axline(point, point + weight[::-1] * (-1, 1), color="tab:red", lw=0.7)
+    axes.plot([], [], color="tab:red", lw=0.7, label="hidden nodes (safetensors)")
+    axes.set(xlabel="x", ylabel="y", aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+    axes.set(xlim=(-1, 1), ylim=(-1, 1), title="MAG and safetensors: a network")
+    axes.legend(loc="upper right", fontsize=8)
+    figure.colorbar(mesh, ax=axes, label="probability of being inside the circle (MAG)")
+
+
+def draw_events(figure: Figure, axes: list[Axes], values: tuple[xr.DataArray, ...]) -> None:
+    """Draw the events between one event and others, and the histogram of all intervals."""
+    between, sizes = values
+    past = 20
+    counts = between.isel(row=past).values
+    later = counts > 0
+    place, time = between.place, between.time
+    axes[0].scatter(place[~later], time[~later], c="0.8", s=6, label="no event between")
+    mesh = axes[0].scatter(place[later], time[later], c=counts[later], s=6, linewidths=0)
+    ring = {"mfc": "none", "mec": "tab:red", "ms": 10, "label": "first event"}
+    axes[0].plot(place[past], time[past], "o", **ring)
+    axes[0].set(xlabel="position", ylabel="time", aspect="equal")
+    axes[0].set_title("PyCauset: events between one event and others")
+    axes[0].legend(loc="upper right", fontsize=8)
+    figure.colorbar(mesh, ax=axes[0], label="events between")
+    axes[1].loglog(1 + np.arange(sizes.size), sizes, ".", ms=3)
+    axes[1].set(xlabel="1 + events between", ylabel="pairs of events")
+    axes[1].set_title("NumPy: pairs by the events between them")
+    axes[1].grid(color="0.9")
+
+
+def draw_cities(figure: Figure, axes: Axes, distance: xr.DataArray) -> None:
+    """Draw the cities by their distance, with lines to the nearest, and names that have room."""
+    places = np.stack([distance.longitude, distance.latitude], axis=1)
+    for place in places[1:4]:
+        axes.plot(*np.stack([places[0], place]).T, color="tab:red", lw=1.5)
+    mesh = axes.scatter(*places.T, c=distance / 1000, cmap="viridis_r", s=28, zorder=3)
+    axes.set(xlabel="longitude", ylabel="latitude", title="Vespa: cities nearest to Nairobi")
+    axes.plot(*places[0], "*", color="tab:red", ms=14, zorder=4)
+    axes.set(xlim=(-180, 200), ylim=(-55, 75))
+    axes.grid(color="0.9")
+    figure.colorbar(mesh, ax=axes, label="distance from Nairobi in 1000 km")
+    figure.canvas.draw()  # places the axes, so that labels have positions
+    taken = [Bbox.from_bounds(*(point - 4), 8, 8) for point in axes.transData.transform(places)]
+    sides = {(7, -3): "left", (-7, -3): "right", (0, 7): "center", (0, -13): "center"}
+    sides |= {(6, 2): "left", (-6, 2): "right", (6, -8): "left", (-6, -8): "right"}
+    for number, city in enumerate(distance.city.values):
+        weight = "bold" if number < 4 else "normal"
+        for shift, side in sides.items():
+            label = axes.annotate(
+                city, places[number], shift, textcoords="offset points", fontsize=8, ha=side
+            )
+            label.set_weight(weight)
+            box = label.get_window_extent()
+            in_axes = axes.bbox.contains(*box.min) and axes.bbox.contains(*box.max)
+            if in_axes and not any(box.overlaps(other) for other in taken):
+                taken.append(box)
+                break
+            label.remove()
 
 
 def draw(
-    exchange: xr.DataArray, inside: xr.DataArray, cities: xr.DataArray, between: xr.DataArray
+    molecule: tuple[xr.DataArray, ...],
+    inside: xr.DataArray,
+    distance: xr.DataArray,
+    events: tuple[xr.DataArray, ...],
 ) -> None:
-    """Draw a picture of each field."""
-    figure, axes = plt.subplots(2, 2, figsize=(12, 9), layout="constrained")
-    (molecule, network), (events, globe) = axes
-    mesh = molecule.imshow(exchange, norm=mpl.colors.LogNorm(), cmap="magma", origin="lower")
-    molecule.set(xlabel="state $r$", ylabel="state $q$")
-    molecule.set(xticks=range(0, len(exchange), 2), yticks=range(0, len(exchange), 2))
-    molecule.set_title("cc4s: exchange integrals of LiH")
-    figure.colorbar(mesh, ax=molecule, label="$K_{qr}$ in eV")
-
-    mesh = network.pcolormesh(inside.x, inside.y, inside.transpose("y", "x"), cmap="viridis")
-    network.add_patch(mpl.patches.Circle((0, 0), 0.7, fill=False, color="white", ls="--"))
-    network.set(xlabel="x", ylabel="y", aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
-    network.set_title("MAG and safetensors: output of a network")
-    figure.colorbar(mesh, ax=network, label="probability of being inside")
-
-    past = 20
-    counts = between.isel(row=past).values
-    counts = np.ma.masked_equal(counts, 0)
-    events.scatter(between.place, between.time, c="0.8", s=6, linewidths=0)
-    mesh = events.scatter(between.place, between.time, c=counts, s=6, cmap="viridis", linewidths=0)
-    events.plot(between.place[past], between.time[past], "o", mfc="none", mec="tab:red", ms=10)
-    events.set(xlabel="place", ylabel="time", aspect="equal")
-    events.set_title("PyCauset: events between one event (ring) and others")
-    figure.colorbar(mesh, ax=events, label="events")
-
-    globe.plot(*cities.transpose("angle", "city").values, "o", color="0.7", ms=4)
-    labelled: list[np.ndarray] = []
-    for city in cities.transpose("city", "angle"):
-        distances = [abs((city.values - place) / (36, 7)).max() for place in labelled]
-        if min(distances, default=1) >= 1:  # labels would overlap otherwise
-            labelled.append(city.values)
-            longitude, latitude = city.values
-            side, shift = ("left", 5) if -100 < longitude < 120 else ("right", -5)
-            place = (shift, 3 if latitude > 0 else -11)
-            globe.plot(longitude, latitude, "o", color="tab:red", ms=4)
-            globe.annotate(
-                city.city.item(),
-                city.values,
-                place,
-                textcoords="offset points",
-                fontsize=8,
-                ha=side,
-            )
-    globe.set(xlabel="longitude", ylabel="latitude", title="Vespa: unit vectors of cities")
-    globe.set(xlim=(-200, 190), ylim=(-60, 75))
-    globe.grid(color="0.9")
-
+    """Draw a picture of each format."""
+    figure, axes = plt.subplots(2, 3, figsize=(18, 10), layout="constrained")
+    draw_molecule(figure, axes[0, :2], molecule)
+    draw_network(figure, axes[0, 2], inside)
+    draw_events(figure, axes[1, :2], events)
+    draw_cities(figure, axes[1, 2], distance)
     PICTURE.parent.mkdir(exist_ok=True)
     figure.savefig(PICTURE, dpi=110)
 
@@ -203,9 +263,9 @@ def main() -> None:
     """Run all parts."""
     start = time.perf_counter()
     open_files()
-    exchange, inside, cities = compute_molecule(), apply_network(), find_neighbors()
+    molecule, inside, distance = compute_molecule(), apply_network(), find_neighbors()
     with tempfile.TemporaryDirectory() as directory:
-        draw(exchange, inside, cities, count_events(Path(directory)))
+        draw(molecule, inside, distance, count_events(Path(directory)))
     print(f"\nFinished after {time.perf_counter() - start:.0f} s. The picture: {PICTURE}")
     print("Your own file: .venv/bin/xr-tensorfmt info FILE; then read docs/guide.md")
 

@@ -20,7 +20,7 @@ SHOWN = {
     "remote_sum": "sum 256 MiB in S3",
 }
 HEADLINE = ("values", "sum", "open_model")
-COLORS = {OURS: "#d9480f", "zarr": "#1c7ed6", "netCDF4": "#868e96", "h5netcdf": "#adb5bd"}
+COLORS = {OURS: "#d9480f", "zarr": "#1c7ed6", "netCDF4": "#868e96", "h5netcdf": "#37b24d"}
 PAGES = {"light": "black", "dark": "white"}
 
 
@@ -57,11 +57,10 @@ def write_page_parts(directory: Path) -> None:
         ours = times.pop(OURS)
         name, seconds = next(iter(times.items()))
         fast, slow = format_time(ours), format_time(seconds)
-        lines.append(f"- **{seconds / ours:.1f} times** as fast as {name} to {SHOWN[case]}:")
-        lines.append(f"  {fast}, not {slow}.")
-    slower = "; ".join(find_slower(rows.values()))
-    lines.append(
-        f"\nSlower than another package, by more than 5 %: {slower}. The loaders of safetensors and"
-    )
-    lines.append("numpy, without labels, are faster in some tasks: see the last table.")
+        ratio = f"**{seconds / ours:.1f} times** as fast as {name}"
+        lines.append(f"- {SHOWN[case]}: {ratio} ({fast} instead of {slow})")
+    lines.append("\nIt is slower than another package by more than 5 % in these tasks:\n")
+    lines += [f"- {task}" for task in find_slower(rows.values())]
+    lines.append("\nThe loaders of safetensors and numpy, without labels, are faster in some")
+    lines.append("tasks: see the last table.")
     (directory / "benchmarks.md").write_text("\n".join(lines) + "\n", encoding="utf-8")

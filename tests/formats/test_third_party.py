@@ -389,3 +389,31 @@ opened[0].tensorfmt.to_file("b.txt", format="grid")
 """
     run(grid, "-c", code)
     assert (grid / "b.txt").read_bytes() == content
+
+
+VECTOR = """
+import struct
+import numpy as np, pytest, xarray as xr
+from xr_tensorfmt import TensorFormatError, validate
+from xr_tensorfmt.cli import main
+
+content = b"VEC1" + struct.pack("<I3f", 3, 1, 2, 4)
+with open("a.vec", "wb") as file:
+    file.write(content)
+ds = xr.open_dataset("a.vec", engine="tensorfmt", chunks={})
+assert ds["values"].values.tolist() == [1, 2, 4] and validate("a.vec") == []
+assert ds.tensorfmt.explain(x=0).needed_bytes == 4
+with pytest.raises(TensorFormatError):
+    xr.open_dataset(content[:-1], engine="tensorfmt")
+with pytest.raises(SystemExit, match="^0$"):
+    main("convert a.vec a.mag".split())
+"""
+
+
+def test_shortest_format_of_contract_page_opens(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "reference" / "contract.md").read_text(encoding="utf-8")
+    (module,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    (entry_point,) = re.findall(r"^vector = .*$", page, flags=re.MULTILINE)
+    (tmp_path / "site").mkdir()
+    install(tmp_path / "site", module, entry_point.replace('"', ""), "my_package")
+    run(tmp_path, "-c", VECTOR)

@@ -15,7 +15,7 @@ import xarray as xr
 from fsspec.implementations.memory import MemoryFileSystem
 
 import xr_tensorfmt
-from tests.paths import DATA, DOCS
+from tests.paths import DATA, DOCS, ROOT
 from xr_tensorfmt.core.file_format import SHARED_OPTIONS, Format, LazyFormat
 from xr_tensorfmt.formats.registry import BUILT_IN
 
@@ -249,8 +249,8 @@ def format_table(memory: MemoryFileSystem, directory: Path) -> Iterator[str]:
             f"| [{file_format.title}]({page}) | {suffixes} | "
             f"{'content' if file_format.magics else 'suffix and content'} | "
             f"{'yes' if lazy else 'no: as a whole'} | yes | "
-            f"{'yes' if file_format.can_write else 'no'} | "
-            f"{'header, values and more' if checked else 'header and values'} |"
+            f"{WRITTEN.get(file_format.name, 'yes') if file_format.can_write else 'no'} | "
+            f"{'header, values, structure' if checked else 'header, values'} |"
         )
 
 
@@ -265,6 +265,9 @@ def needs_its_file(path: Path) -> bool:
         return True
     return False
 
+
+WRITTEN = {"tens": "dense", "mag": "snapshots", "pycauset": "causal, triangular, dense"}
+"""What is written of formats that have other files, too."""
 
 PAGES = {
     "tens": "tens.md",
@@ -302,6 +305,13 @@ def find_table(page: str, heading: str) -> list[str]:
 
 def test_table_of_formats_equals_registry(tmp_path: Path, memory: MemoryFileSystem) -> None:
     assert find_table("formats/index.md", "All formats") == [*format_table(memory, tmp_path)]
+
+
+def test_readme_says_what_is_written() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name, words in WRITTEN.items():
+        (line,) = (x for x in readme.splitlines() if f"(docs/formats/{PAGES[name]})" in x)
+        assert line.endswith(f"| {words} |")
 
 
 def test_matrix_of_conversions_matches_writers(tmp_path: Path) -> None:
