@@ -198,13 +198,17 @@ def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any)
 def save(plan: FilePlan, location: Location, *, overwrite: bool, compute: bool) -> Delayed | None:
     """Write all files, then publish them one after the other."""
     _find_orphans(plan, location)  # raises if the file must not be replaced
+    if plan.rename and overwrite and not location.is_local and _read_existing(location, 1):
+        plan = plan.rename()  # a store cannot restore previous objects
     parts = [(part, location.sibling(part.name)) for part in plan.siblings] + [(plan, location)]
     targets = [build_target(target, part.size, overwrite=overwrite) for part, target in parts]
     targets = [replace(file, is_planned=not compute) for file in targets]
     variables = [part.variables if compute else keep_values(part.variables) for part, _ in parts]
     pairs = list(zip(targets, map(divide_variables, variables), strict=True))
     # Values would travel to the worker that runs the last task.
-    parts = [(replace(part, variables=(), siblings=()), target) for part, target in parts]
+    parts = [
+        (replace(part, variables=(), siblings=(), rename=None), target) for part, target in parts
+    ]
     finish = partial(_finish, parts)
     if not compute:
         return plan_tasks(pairs, finish)

@@ -287,3 +287,13 @@ def test_small_neighbours_of_several_dtypes_are_written(tmp_path: Path) -> None:
     ds["large"] = "z", np.arange(1 << 16)
     to_file(ds, tmp_path / "a.safetensors", encoding={"v9": {"dtype": "bfloat16"}})
     xr.testing.assert_equal(load(tmp_path / "a.safetensors"), ds)
+
+
+@pytest.mark.parametrize("is_contiguous", [True, False])
+def test_native_contiguous_values_are_written_at_once(is_contiguous: bool) -> None:
+    layout = Dense((1024, 1024), Plain(np.dtype("<f4")), 8)
+    values = np.ones((1024, 1024 if is_contiguous else 2048), "f4")[:, :1024]
+    batches = list(layout.encode(Selection.everything(layout.shape), values))
+    assert len(batches) == (1 if is_contiguous else 4)
+    assert np.shares_memory(batches[0][1], values) == is_contiguous
+    assert sum(extents.nbytes for extents, _ in batches) == values.nbytes

@@ -585,3 +585,19 @@ def test_unresponsive_store_is_not_treated_as_missing_object(
         to_file(xr.Dataset({"a": ("x", np.ones(3, "f4"))}), "memory://a.mag", mode="x")
     monkeypatch.undo()
     assert memory.cat_file("/a.mag") == b"kept"
+
+
+def test_parts_of_an_upload_are_small(s3: S3Store) -> None:
+    lengths = []
+
+    def record(environ: dict, answer: Any) -> Any:
+        if "partNumber" in environ["QUERY_STRING"]:
+            lengths.append(int(environ["CONTENT_LENGTH"]))
+        return answer()
+
+    url = s3.put("parts.mag", b"")
+    s3.fault = record
+    ds = xr.Dataset({"a": (("x", "y"), np.full((20, 1 << 18), 7, "f4"))})
+    to_file(ds, url, storage_options=s3.options)
+    assert sum(lengths) > 20 << 20
+    assert max(lengths) <= 8 << 20

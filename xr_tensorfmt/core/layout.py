@@ -220,8 +220,10 @@ class Dense(Layout):
         return contiguous_chunk(self.shape, item, target * item // max(item, self.dtype.itemsize))
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
-        """Convert the values in batches. Native values are not copied."""
-        for batch, index in selection.iterate_parts(BATCH_BYTES // self._item):
+        """Convert the values in batches. Native contiguous values are one batch, not copied."""
+        is_copied = not (self.element.is_native and values.flags.c_contiguous)
+        max_size = BATCH_BYTES // self._item if is_copied else selection.size
+        for batch, index in selection.iterate_parts(max_size):
             yield self.locate(batch), view_as_bytes(self.element.encode(values[index]))
 
 

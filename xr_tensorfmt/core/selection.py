@@ -99,13 +99,12 @@ class Selection:
         strides = compute_row_major_strides(self.tensor_shape)
         inner = self._slowest_run_axis
         axes = list(zip(self.indices, strides, strict=True))
-        starts = np.zeros(1 if self.size else 0, dtype=np.int64)
-        starts += sum(
-            [int(indices[0]) * stride for indices, stride in axes[inner:] if len(indices)]
-        )
+        start = offset
+        start += item * sum([int(axis[0]) * stride for axis, stride in axes[inner:] if len(axis)])
+        starts = np.array([start] if self.size else [], np.int64)
         for indices, stride in reversed(axes[:inner]):
-            starts = np.add.outer(indices_to_array(indices) * stride, starts).ravel()
-        return Extents.uniform(offset + item * starts, item * prod(self.shape[inner:]))
+            starts = np.add.outer(indices_to_array(indices) * (item * stride), starts).ravel()
+        return Extents.uniform(starts, item * prod(self.shape[inner:]))
 
     @property
     def flat(self) -> Integers:

@@ -54,6 +54,8 @@ class FilePlan:
         values are computed, if that file must not be replaced.
     conflicts : tuple of str
         Names of siblings with another form of the data. Writing is refused if one exists.
+    rename : callable, optional
+        Returns the plan with new names of siblings, which replace none in a store.
     name : str
         File name of a sibling.
     """
@@ -64,6 +66,7 @@ class FilePlan:
     siblings: tuple[FilePlan, ...] = ()
     find_orphans: Callable[[bytes], Collection[str]] | None = None
     conflicts: tuple[str, ...] = ()
+    rename: Callable[[], FilePlan] | None = None
     name: str = ""
 
 

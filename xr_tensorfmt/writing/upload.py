@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from fsspec import AbstractFileSystem
 from fsspec.callbacks import Callback
 
+from xr_tensorfmt.core.extents import ceil_div
 from xr_tensorfmt.core.header import UNFINISHED_MARK
 from xr_tensorfmt.sources import ARCHIVES, get_packages
 from xr_tensorfmt.sources.locations import Location, exists, is_cache
@@ -31,6 +32,9 @@ _logger = logging.getLogger(__name__)
 
 # Packages whose `put_file` creates the object after it has uploaded all bytes.
 _ATOMIC_PACKAGES = {"s3fs", "gcsfs", "adlfs", "obstore"}
+
+# Bytes of a part of an upload by s3fs, and the limit of S3 on the parts of an object.
+_PART_BYTES, _MAX_PARTS = 8 << 20, 10_000
 
 CLEANUP_TIMEOUT = 5.0
 """Seconds that an upload may take to end after a failure."""
@@ -107,7 +111,11 @@ class UploadedFile(AtomicFile):
                 raise InterruptedError(errno.EINTR, "the upload was cancelled")
 
         fs, path = self.location.fs, self.location.path
-        options = {"mode": "create"} if self._is_atomic and not self.overwrite else {}
+        options: dict[str, Any] = {}
+        if self._is_atomic and not self.overwrite:
+            options["mode"] = "create"
+        if "s3fs" in get_packages(fs):  # up to ten parts are in memory, by default of 50 MiB
+            options["chunksize"] = max(_PART_BYTES, ceil_div(self.size, _MAX_PARTS))
         self._check_absent()  # obstore ignores `mode`
         try:
             fs.put_file(self.path, uploaded, callback=Callback(hooks={"check": check}), **options)
@@ -132,7 +140,8 @@ class UploadedFile(AtomicFile):
 class ObjectReplacement(Replacement):
     """The replacement of an object of a set. A store cannot keep the previous object.
 
-    With `siblings`, it is the index: meanwhile, a mark of the writer is in its place.
+    With `siblings`, it is the index: meanwhile, a mark of the writer is in its place, unless the
+    previous index does not list any of the siblings.
     """
 
     def __init__(
@@ -140,9 +149,10 @@ class ObjectReplacement(Replacement):
     ) -> None:
         super().__init__(file)
         self._siblings = siblings or ()
-        self._has_mark = siblings is not None and file.overwrite
+        self._is_index, self._has_mark = siblings is not None and file.overwrite, False
         self._mark = UNFINISHED_MARK + f" {token_hex(8)}\n".encode()
         self.is_prepared = False
+        self._versions: list[Version | None] = []
         self._content: bytes | None = None
         self._version: Version | None = None
         self._was_uploaded = False
@@ -150,10 +160,12 @@ class ObjectReplacement(Replacement):
 
     def prepare(self) -> None:
         """Remember the version, or put the mark in the place of the previous index."""
-        if self._has_mark:
+        if self._is_index:
             self._content = self._read()
-            self.is_prepared = True
-            self._request("pipe_file", self._mark)
+            is_shared = any(sibling.find_version() for sibling in self._siblings)
+            self.is_prepared, self._has_mark = True, is_shared or self._content is None
+            if self._has_mark:
+                self._request("pipe_file", self._mark)
             return
         self._version = self.find_version()
         if self._version is not None and not self.file.overwrite:
@@ -161,8 +173,22 @@ class ObjectReplacement(Replacement):
         self.is_prepared = True
 
     def install(self) -> None:
+        """Upload the object. Try twice, because other objects may be replaced already."""
+        try:
+            self._install()
+        except OSError as error:
+            if not self.file.overwrite or error.errno == errno.EBUSY:
+                raise
+            _logger.info("%s: tried again after %r", self._location.name, error)
+            with suppress(OSError):
+                self._install()
+                return
+            raise
+
+    def _install(self) -> None:
         """Upload the object, an index only if no other writer has changed the objects."""
-        versions = [sibling.find_version() for sibling in self._siblings]
+        versions = self._versions or [sibling.find_version() for sibling in self._siblings]
+        self._versions = versions
         is_alone = not self._has_mark or self._read() == self._mark
         if is_alone:
             self.file.publish()
@@ -188,10 +214,13 @@ class ObjectReplacement(Replacement):
 
     def withdraw(self) -> None:
         """Remove the new object, or put the mark in the place of a new index."""
+        if not self.is_prepared:
+            return
         if not self._has_mark:
             if self.is_installed():
-                self._request("rm_file")
-        elif self.is_prepared and self._read() not in (self._content, self._mark):
+                call = ("pipe_file", self._content) if self._is_index else ("rm_file",)
+                self._request(*call)
+        elif self._read() not in (self._content, self._mark):
             self._request("pipe_file", self._mark)
 
     def restore(self) -> None:
@@ -204,6 +233,8 @@ class ObjectReplacement(Replacement):
         elif self._has_mark:
             if self._read() != self._content:
                 self._request("pipe_file", self._content)
+        elif self._is_index:
+            self.withdraw()
         else:
             if self._version is None:
                 self.withdraw()

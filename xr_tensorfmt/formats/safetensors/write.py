@@ -9,6 +9,7 @@ from functools import partial
 from itertools import starmap
 from json import dumps, loads
 from posixpath import normpath
+from secrets import token_hex
 from typing import Any
 
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, check_header_size, encode_metadata
@@ -105,13 +106,14 @@ def _plan_index(
     shards: Sequence[Sequence[keyed.KeyedVariable]],
     attrs: Mapping[str, str],
     embedded: Mapping[str, str],
+    token: str = "",
 ) -> FilePlan:
     """Plan an index and its files. Programs look for the attributes in each file."""
     stem = safetensors.get_index_stem(checked.file_name)
     siblings, checksums, total = list[FilePlan](), dict[str, str](), 0
     weight_map: dict[str, str] = {}
     for number, shard in enumerate(shards, 1):
-        name = f"{stem}-{number:05}-of-{len(shards):05}{safetensors.SUFFIX}"
+        name = f"{stem}{token}-{number:05}-of-{len(shards):05}{safetensors.SUFFIX}"
         plan = replace(_plan_file(checked, shard, attrs), name=name)
         siblings.append(plan)
         checksums[name] = safetensors.compute_checksum(plan.pieces[0].data)
@@ -128,7 +130,8 @@ def _plan_index(
     check_header_size(checked, text, safetensors.MAX_HEADER_BYTES)
     orphans = partial(_find_orphans, stem, frozenset(checksums))
     conflicts = (f"{stem}{safetensors.SUFFIX}",)
-    return FilePlan(len(text), (Piece(0, text),), (), tuple(siblings), orphans, conflicts)
+    rename = partial(_plan_index, checked, shards, attrs, embedded, f"-{token_hex(4)}")
+    return FilePlan(len(text), (Piece(0, text),), (), tuple(siblings), orphans, conflicts, rename)
 
 
 def _find_orphans(stem: str, written: Collection[str], replaced: bytes) -> list[str]:
@@ -137,5 +140,5 @@ def _find_orphans(stem: str, written: Collection[str], replaced: bytes) -> list[
         files = {normpath(str(name)) for name in loads(replaced)[safetensors.WEIGHT_MAP].values()}
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return []
-    numbered = re.compile(re.escape(stem) + r"-\d{5}-of-\d{5}\.safetensors")
+    numbered = re.compile(re.escape(stem) + r"(-[0-9a-f]{8})?-\d{5}-of-\d{5}\.safetensors")
     return sorted(name for name in files - set(written) if numbered.fullmatch(name))
