@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from errno import EIO
 from pathlib import Path
 from typing import Any
 
@@ -372,7 +373,7 @@ def test_unfinished_netcdf_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stat.S_IMODE(Path("b.nc").stat().st_mode) == 0o640
 
 
-@pytest.mark.parametrize("target", ["b.mag", "b.nc"])
+@pytest.mark.parametrize("target", ["b.mag", "b.nc", "b.zarr"])
 def test_failed_convert_leaves_only_old_file(target: str) -> None:
     save()
     run_ok("convert", "a.mag", target)
@@ -382,6 +383,30 @@ def test_failed_convert_leaves_only_old_file(target: str) -> None:
     assert "the index of pair 1 at byte 60: 1, as" in message
     assert sorted(Path().iterdir()) == before
     xr.testing.assert_equal(load_any(target).w, make_dataset().w)
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_store_is_restored_if_renaming_fails(failing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_ok("convert", save(), "b.zarr")
+    Path("links").mkdir()
+    Path("links/b.zarr").symlink_to("../b.zarr")
+    save("new.mag", make_dataset() + 1)
+    before, rename, calls = sorted(Path().iterdir()), os.rename, []
+
+    def rename_or_fail(source: str, target: str) -> None:
+        calls.append(source)
+        if len(calls) == failing:
+            raise OSError(EIO, os.strerror(EIO), source)
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", rename_or_fail)
+        assert os.strerror(EIO) in run_failing("convert", "new.mag", "b.zarr", "--overwrite")
+    assert sorted(Path().iterdir()) == before
+    xr.testing.assert_equal(load_any("b.zarr").w, make_dataset().w)
+    run_ok("convert", "new.mag", "links/b.zarr", "--overwrite")
+    assert sorted(Path().iterdir()) == before
+    xr.testing.assert_equal(load_any("b.zarr").w, make_dataset().w + 1)
 
 
 def test_directory_must_exist() -> None:

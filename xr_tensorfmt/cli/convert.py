@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import PurePath
@@ -20,7 +21,7 @@ from xr_tensorfmt.formats import registry
 from xr_tensorfmt.saving import Mode
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location, exists, locate
-from xr_tensorfmt.writing.atomic_file import build_atomic_file
+from xr_tensorfmt.writing.atomic_file import build_atomic_file, get_temporary_path
 from xr_tensorfmt.writing.checked_input import DroppablePart, resolve_encoding
 
 STORED_VALUES: dict[str, Any] = dict.fromkeys(
@@ -246,7 +247,7 @@ def _write_store(
     overwrite: bool,
     storage_options: common.KeyValues | None,
 ) -> None:
-    """Write zarr in place, or a netCDF file that appears when it is complete."""
+    """Write a store that replaces the previous one when it is complete, or zarr to a URL."""
     ds = ds.drop_encoding().drop_attrs() if "attrs" in drop else ds.drop_encoding()
     if format == common.ZARR:
         for name in ds.variables:
@@ -255,14 +256,34 @@ def _write_store(
                     f"the name {name!r} has a slash, which separates groups in zarr; rename the "
                     "variable, or write the tree of xarray.open_datatree with to_zarr"
                 )
-        path = location.path if location.is_local else target
         # zarr omits chunks that equal the fill value 0.0, also if they contain -0.0.
-        options: Any = {"mode": "w" if overwrite else "w-", "write_empty_chunks": True}
-        ds.to_zarr(_get_zarr_store(path, storage_options), encoding=encoding, **options)
+        options: Any = {"encoding": encoding, "write_empty_chunks": True}
+        if location.is_local:
+            _write_local_zarr(ds, os.path.realpath(location.path), options, overwrite=overwrite)
+        else:
+            mode = "w" if overwrite else "w-"
+            ds.to_zarr(_get_zarr_store(target, storage_options), mode=mode, **options)
     elif location.is_local:
         _write_netcdf(ds, location.path, encoding, overwrite=overwrite)
     else:
         raise ValueError("netCDF can only be written to local paths; write zarr instead")
+
+
+def _write_local_zarr(
+    ds: xr.Dataset, path: str, options: Mapping[str, Any], *, overwrite: bool
+) -> None:
+    """Write a temporary directory, and rename it when it is complete."""
+    unfinished, previous = get_temporary_path(path), get_temporary_path(path)
+    try:
+        ds.to_zarr(_get_zarr_store(unfinished, None), **options)
+        if overwrite and os.path.exists(path):
+            os.rename(path, previous)
+        os.rename(unfinished, path)
+    finally:
+        if os.path.exists(previous) and not os.path.exists(path):
+            os.rename(previous, path)
+        for directory in (unfinished, previous):
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _write_netcdf(
