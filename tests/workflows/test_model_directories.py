@@ -8,6 +8,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,9 +18,11 @@ import pytest
 import xarray as xr
 from fsspec.implementations.memory import MemoryFileSystem
 
+from tests.commands import run_failing
 from tests.workflows.formats import WRITABLE, make_array, write
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
 from xr_tensorfmt.core.elements import FLOAT8_NAMES, Narrow, get_stored_name
+from xr_tensorfmt.writing.atomic_file import AtomicFile
 
 WEIGHT = np.arange(6, dtype="f4").reshape(2, 3)
 INDEX = "model.safetensors.index.json"
@@ -225,6 +228,35 @@ class TestDirectory:
         to_file(make_model(), tmp_path / other)
         with pytest.raises(IsADirectoryError, match=rf"several models: a\.safetensors, {other}"):
             open_model(tmp_path)
+
+    @pytest.mark.parametrize("shards", [SHARDS, SHARDS[1:], ("a.fp16-00002-of-000163.safetensors",)])
+    def test_without_the_index_of_its_files_is_an_error(
+        self, tmp_path: Path, shards: tuple[str, ...]
+    ) -> None:
+        for shard in shards:
+            write_safetensors(tmp_path / shard, {"w": _SUPPORTED})
+        index = f"{shards[0].partition('-')[0]}.safetensors.index.json"
+        with pytest.raises(IsADirectoryError, match=f"without its index {index}; fetch"):
+            open_model(tmp_path)
+        assert index in run_failing("convert", str(tmp_path), str(tmp_path / "a.mag"))
+        assert list(open_model(tmp_path / shards[0])) == ["w"]
+        assert validate(tmp_path) == []  # of each file
+
+    def test_opens_while_its_files_are_replaced_whole_or_not_at_all(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        to_file(make_model(), tmp_path / INDEX, max_shard_bytes=24)
+        move, opened = AtomicFile.move, []
+
+        def move_and_open(file: AtomicFile) -> None:
+            move(file)
+            with suppress(OSError, TensorFormatError):
+                opened.append(list(open_model(tmp_path)))
+
+        monkeypatch.setattr(AtomicFile, "move", move_and_open)
+        to_file(make_model(1), tmp_path / INDEX, max_shard_bytes=24)
+        assert opened
+        assert all(names == list(make_model()) for names in opened)
 
     def test_without_a_model_is_an_error(self, tmp_path: Path) -> None:
         for other in OTHERS:

@@ -94,8 +94,8 @@ def _join(directory: str, name: str) -> str:
 def list_files(directory: str, storage_options: Mapping[str, Any] | None, fs: Any) -> list[str]:
     """Return the tensor files in a directory. A directory with an index is one file."""
     names, models, open_reader = _list_directory(directory, storage_options, fs)
-    if len(models) == 1 and models[0].casefold().endswith(".json"):  # an index of other files
-        return [directory]
+    if len(models) == 1 and models[0].casefold().endswith(".json") and models[0] in names:
+        return [directory]  # the index of other files
     names = [name for name in names if find_format_by_suffix(name)]
     parts = find_parts(names, open_reader)
     files = [_join(directory, name) for name in names if name not in parts]
@@ -124,6 +124,11 @@ def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs:
     if not isinstance(directory, str):
         return None
     names, models, _ = _list_directory(directory, storage_options, fs)
+    if missing := next((model for model in models if model not in names), None):
+        raise IsADirectoryError(
+            f"{redact(directory)} is a directory with files of a model, but without its index "
+            f"{missing}; fetch the index, or pass the path of one of the files"
+        )
     if len(models) == 1:
         return _join(directory, models[0])
     if not models:

@@ -33,6 +33,8 @@ SUFFIX = ".safetensors"
 # Suffix of the index of a model in several files. The pattern allows a variant, such as ``.fp16``.
 INDEX = f"{SUFFIX}.index.json"
 INDEX_SUFFIX = re.compile(r"(?<=.)\.safetensors(\.[\w-]+)?\.index(\.[\w-]+)?\.json$", re.IGNORECASE)
+# End of the name of one of several files of a model.
+_NUMBERED = re.compile(r"-\d{5,}-of-(?!0*1\.)\d{5,}(\.[\w-]+)?\.safetensors$", re.IGNORECASE)
 # Size of the length of the header. The header is padded to a multiple of it.
 LENGTH_BYTES = 8
 # Limit of the format on the length of the header.
@@ -107,11 +109,13 @@ class SafetensorsFormat(LazyFormat):
     ) -> list[str]:
         """Return the indexes, and files of whole models with the same stem that they do not list.
 
-        Programs disagree which of both forms they load, and one of them may be older.
+        Programs disagree which of both forms they load, and one of them may be older. Files of a
+        model mean their index, which may be missing.
         """
-        models = super().find_models(names, open_reader)
+        found = super().find_models(names, open_reader)
+        models = list(dict.fromkeys(_NUMBERED.sub(INDEX, name) for name in found))
         by_folded = {name.casefold(): name for name in names}
-        for index in filter(INDEX_SUFFIX.search, list(models)):
+        for index in filter(INDEX_SUFFIX.search, {*models} & {*names}):
             whole = by_folded.get(f"{get_index_stem(index)}{SUFFIX}".casefold())
             if whole is not None and not _lists_file(open_reader(index), whole):
                 models.append(whole)
