@@ -179,6 +179,30 @@ def test_encoding_of_any_opened_file_is_accepted(tmp_path: Path, kind: str) -> N
         assert again.w.encoding["dtype"] == opened.w.encoding["dtype"]
 
 
+@pytest.mark.parametrize("suffix", ["npy", "tbf", "bin", "tens", "yaml"])
+@pytest.mark.parametrize("kind", ["nc", "safetensors"])
+@pytest.mark.parametrize("scales", [{"scale_factor": 0.25}, {}], ids=str)
+def test_values_of_a_packed_file_are_written_if_the_format_cannot_pack(
+    tmp_path: Path, suffix: str, kind: str, scales: dict[str, Any]
+) -> None:
+    ds = xr.Dataset({"tensor": ("a", [12.5 if scales else 12, np.nan, 1])})
+    packed = {"tensor": {"dtype": "int16", "_FillValue": -1, **({"add_offset": 0.0} | scales)}}
+    source, target = tmp_path / f"s.{kind}", tmp_path / f"t.{suffix}"
+    if kind == "nc":
+        ds.to_netcdf(source, encoding=packed)
+    else:
+        to_file(ds, source, encoding=packed)
+    opened = xr.load_dataset(source)
+    options = {"version": "0.9"} if suffix == "tens" else {}
+    drop = ["dims", "attrs"] if suffix in ("npy", "tens") else []
+    to_file(opened, target, drop=drop, **options)
+    (actual,) = xr.open_dataset(target, engine="tensorfmt").data_vars.values()
+    np.testing.assert_array_equal(actual, ds.tensor)
+    if suffix != "npy":
+        with pytest.raises(ValueError, match="is int16, but .* supports only float64"):
+            to_file(opened, target, drop=drop, encoding={"tensor": {"dtype": "int16"}}, **options)
+
+
 def test_encoding_of_a_narrow_dtype_is_used_for_computed_values(tmp_path: Path) -> None:
     ds = xr.Dataset({"w": ("x", np.array([1, 2.5], "f4"))})
     to_file(ds, tmp_path / "a.mag", encoding={"dtype": "bfloat16"})

@@ -193,14 +193,31 @@ class CheckedInput:
             )
 
     def encode(self, dtypes: Collection[str]) -> CheckedInput:
-        """Encode values and attributes by CF, as one of the dtypes of a format with attributes."""
+        """Encode values and attributes by CF, as one of the dtypes of a format with attributes.
+
+        Without `dtypes`, the format is not limited to any.
+        """
+        given = {**self.variables, **self.coordinates}
+        if dtypes:
+            given = {name: self._drop_packing(name, given[name], dtypes) for name in given}
         try:
-            encoded = cf.encode({**self.variables, **self.coordinates}, dtypes, _cast)
+            encoded = cf.encode(given, dtypes, _cast)
         except ValueError as error:
             raise ValueError(f"{self.path}: {error}") from error
         variables = {name: encoded[name] for name in self.variables}
         coordinates = {name: encoded[name] for name in self.coordinates}
         return replace(self, variables=variables, coordinates=coordinates, is_encoded=True)
+
+    def _drop_packing(self, name: str, variable: Variable, dtypes: Collection[str]) -> Variable:
+        """Return a variable as the user sees it, if its file packs it in none of the dtypes."""
+        dtype = variable.encoding.get("dtype")
+        is_packed = dtype is not None and bool(cf.list_required(variable.encoding, variable))
+        if not is_packed or format_dtype(dtype) in dtypes or "dtype" in self.encoding.get(name, {}):
+            return variable
+        encoding = {k: v for k, v in variable.encoding.items() if k not in cf.VALUE_KEYS}
+        unpacked: Variable = variable.copy(deep=False)
+        unpacked.encoding = encoding
+        return unpacked
 
     @property
     def single_variable(self) -> tuple[str, Variable]:
@@ -260,6 +277,8 @@ class CheckedInput:
                 f"{self.path}: encoding= has {', '.join(map(repr, others))} for {name!r}, but "
                 f"{self.format} does not store attributes; leave them out, or write another format"
             )
+        if not self.is_encoded:
+            variable = self._drop_packing(name, variable, ())
         requested = variable.encoding.get("dtype")
         stored = get_stored_name(requested)
         dtype = get_dtype_name(variable.dtype)
