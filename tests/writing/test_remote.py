@@ -226,6 +226,13 @@ def test_other_errors_name_object(
         to_file(make_dataset(10), "s3://bucket/x.mag", **get_options(s3))
 
 
+def test_options_for_reading_are_accepted(s3: S3Store, bucket: Any) -> None:
+    options = s3.options | {"timeout": 60}
+    to_file(make_dataset(10), "s3://bucket/a.mag", storage_options=options)
+    opened = open_lazily("s3://bucket/a.mag", storage_options=options)
+    xr.testing.assert_identical(opened.load(), make_dataset(10))
+
+
 def test_missing_bucket_is_named(s3: S3Store) -> None:
     for rows in (10, 6000):
         with pytest.raises(FileNotFoundError, match=r"bucket does not exist; .*'s3://none/x.mag'"):

@@ -156,13 +156,11 @@ def locate_for_reading(
     verify_unchanged: bool = True,
 ) -> Location:
     """Return the location of a remote file, whose requests this package limits and retries."""
-    options = dict(storage_options or {})
-    if isinstance(options.get("timeout"), Real) and isinstance(file, str):
-        timeout = options.pop("timeout")
-    timeout = check_timeout(timeout)
+    limit = (storage_options or {}).get("timeout")
+    timeout = check_timeout(limit if isinstance(limit, Real) and isinstance(file, str) else timeout)
     # botocore must not retry as well.
     config = {"retries": {"total_max_attempts": 1}, "read_timeout": timeout}
-    location = locate(file, options, fs, config)
+    location = locate(file, storage_options, fs, config)
     # The first request to a cache may download the whole file.
     timeout = None if is_cache(location.fs) else timeout
     return replace(location, timeout=timeout, verify_unchanged=verify_unchanged)
@@ -210,6 +208,8 @@ def locate(
 
 def _locate_url(url: str, options: dict[str, Any], s3_config: Mapping[str, Any]) -> Location:
     """Return the location of a URL."""
+    if isinstance(options.get("timeout"), Real):
+        del options["timeout"]  # it limits the requests of `locate_for_reading`
     if url.startswith(("s3://", "s3a://")):
         # botocore opens ten connections by default.
         config = {"max_pool_connections": MAX_REQUESTS, **s3_config}
