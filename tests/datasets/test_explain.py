@@ -198,8 +198,22 @@ def test_parts_of_joined_files_that_are_not_read_are_not_explained(tmp_path: Pat
     assert joined.tensorfmt.explain().needed_bytes == 4 * 48
 
 
+def take(values: np.ndarray) -> np.ndarray:
+    """Compute values, under the name of a selection."""
+    return values + 1
+
+
+def take_log(values: np.ndarray) -> np.ndarray:
+    return np.log(values)
+
+
 @pytest.mark.parametrize(
-    "compute", [lambda w: w + 1, lambda w: w.sum(), lambda w: w.map_blocks(abs)]
+    "compute",
+    [
+        *(lambda w: w + 1, lambda w: w.sum(), lambda w: w.map_blocks(abs)),
+        *(lambda w: w.copy(data=w.data.map_blocks(take)), lambda w: xr.apply_ufunc(take, w, dask="parallelized")),
+        lambda w: w.copy(data=w.data.map_blocks(take_log)),
+    ],
 )
 def test_computations_are_not_explained(tmp_path: Path, compute) -> None:
     xr_tensorfmt.to_file(xr.Dataset({"w": ("a", np.ones(4, "f4"))}), tmp_path / "a.mag")

@@ -159,23 +159,31 @@ def _drop(_: Any) -> Any:
     return np.empty(0)
 
 
-# Names that dask and xarray give to arrays that were opened, selected, transposed or chunked.
+# Names of dask and xarray for arrays that were opened, selected, transposed or chunked, and the
+# packages of their functions, because functions of the user may have these names.
 _SELECTIONS = (
     *("open_dataset", "xarray", "original", "array", "getitem", "transpose", "rechunk"),
     *("concatenate", "stack", "reshape", "broadcast_to", "vindex", "shuffle", "take"),
 )
 
 
-def _is_task(node: Any) -> bool:
+_PACKAGES = {"dask", "numpy", "_operator"}
+
+
+def _find_package(node: Any) -> str:
+    """Return the package of the function of a task, or an empty string for values."""
     is_old_task = isinstance(node, tuple) and len(node) > 0 and callable(node[0])
-    return is_old_task or hasattr(node, "func")
+    function = node[0] if is_old_task else getattr(node, "func", None)
+    return str(getattr(function, "__module__", "")).partition(".")[0]
 
 
 def _record_reads(name: str, array: Any) -> list[ChunkRead]:
     """Compute a dask array from zeros instead of values, and return the recorded reads."""
     layers = getattr(array.dask, "layers", {array.name: array.dask})
     for layer, tasks in layers.items():
-        if any(map(_is_task, dict(tasks).values())) and not layer.startswith(_SELECTIONS):
+        packages = {*map(_find_package, dict(tasks).values())} - {""}
+        is_selection = layer.partition("-")[0] in _SELECTIONS and packages <= _PACKAGES
+        if packages and not is_selection:
             raise ValueError(
                 f"{name!r} is the result of a computation ({layer.rpartition('-')[0] or layer}), "
                 "expected a variable that was opened, and only selected, transposed or chunked; "
