@@ -211,7 +211,10 @@ def take_log(values: np.ndarray) -> np.ndarray:
     "compute",
     [
         *(lambda w: w + 1, lambda w: w.sum(), lambda w: w.map_blocks(abs)),
-        *(lambda w: w.copy(data=w.data.map_blocks(take)), lambda w: xr.apply_ufunc(take, w, dask="parallelized")),
+        *(
+            lambda w: w.copy(data=w.data.map_blocks(take)),
+            lambda w: xr.apply_ufunc(take, w, dask="parallelized"),
+        ),
         lambda w: w.copy(data=w.data.map_blocks(take_log)),
     ],
 )

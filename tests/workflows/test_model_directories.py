@@ -229,7 +229,9 @@ class TestDirectory:
         with pytest.raises(IsADirectoryError, match=rf"several models: a\.safetensors, {other}"):
             open_model(tmp_path)
 
-    @pytest.mark.parametrize("shards", [SHARDS, SHARDS[1:], ("a.fp16-00002-of-000163.safetensors",)])
+    @pytest.mark.parametrize(
+        "shards", [SHARDS, SHARDS[1:], ("a.fp16-00002-of-000163.safetensors",)]
+    )
     def test_without_the_index_of_its_files_is_an_error(
         self, tmp_path: Path, shards: tuple[str, ...]
     ) -> None:

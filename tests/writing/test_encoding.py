@@ -199,7 +199,7 @@ def test_values_of_a_packed_file_are_written_if_the_format_cannot_pack(
     (actual,) = xr.open_dataset(target, engine="tensorfmt").data_vars.values()
     np.testing.assert_array_equal(actual, ds.tensor)
     if suffix != "npy":
-        with pytest.raises(ValueError, match="is int16, but .* supports only float64"):
+        with pytest.raises(ValueError, match=r"is int16, but .* supports only float64"):
             to_file(opened, target, drop=drop, encoding={"tensor": {"dtype": "int16"}}, **options)
 
 
