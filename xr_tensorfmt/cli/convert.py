@@ -261,8 +261,8 @@ def _write_store(
         if location.is_local:
             _write_local_zarr(ds, os.path.realpath(location.path), options, overwrite=overwrite)
         else:
-            mode = "w" if overwrite else "w-"
-            ds.to_zarr(_get_zarr_store(target, storage_options), mode=mode, **options)
+            options["mode"] = "w" if overwrite else "w-"
+            ds.to_zarr(_get_zarr_store(target, storage_options), **options)
     elif location.is_local:
         _write_netcdf(ds, location.path, encoding, overwrite=overwrite)
     else:
