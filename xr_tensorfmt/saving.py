@@ -53,7 +53,7 @@ def to_file(
     path: Any,
     format: str | None = None,
     *,
-    mode: Mode = "w",
+    mode: Mode | Literal["r+", "a"] = "w",
     compute: bool = True,
     region: Region | None = None,
     encoding: Mapping[Any, Any] | None = None,
@@ -77,8 +77,9 @@ def to_file(
         The file, or a URL that fsspec supports.
     format : str, optional
         Name of the format. The default depends on the suffix of `path`.
-    mode : {"w", "w-", "x"}
+    mode : {"w", "w-", "x", "r+", "a"}
         ``"w"`` overwrites an existing file, ``"w-"`` or ``"x"`` raises an error if it exists.
+        ``"r+"`` or ``"a"`` is allowed with `region`, as in `xarray.Dataset.to_zarr`.
     compute : bool
         If False, return a `dask.delayed.Delayed` that writes the file when it is computed.
     region : mapping of str to slice or list, or "auto", optional
@@ -136,7 +137,7 @@ def to_file(
     if not file_format.can_write:
         raise ValueError(f"{file_format.title} files can only be read; choose another format")
     format_options = _normalize_options(file_format, format_options)
-    overwrite = is_overwriting(mode)
+    overwrite = is_overwriting("w" if region is not None and mode in ("r+", "a") else mode)
     _check_region(region, [*format_options, *(() if overwrite else ["mode"])])
     if isinstance(data, DataTree):
         encoding = flatten_encoding(encoding, data, separator)
@@ -174,7 +175,7 @@ def _check_region(region: Any, others: Collection[str]) -> None:
         )
 
 
-def is_overwriting(mode: Mode) -> bool:
+def is_overwriting(mode: str) -> bool:
     """Return whether an existing file is replaced. Raise ValueError if a mode is unknown."""
     if mode not in get_args(Mode):
         raise ValueError(f"mode={mode!r} is neither 'w' (overwrite) nor 'w-' (create a new file)")

@@ -496,8 +496,26 @@ def test_replaced_file_is_not_changed(path: Path) -> None:
 def test_earlier_reads_detect_change(path: Path) -> None:
     lazy = xr.open_dataset(path, engine="tensorfmt")
     to_file(patch(1, 6), path, "mag", region={"x": slice(1)})
-    with pytest.raises(SourceChangedError):
+    with pytest.raises(SourceChangedError, match=r"verify_unchanged=False .* written by region="):
         lazy.load()
+
+
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_one_opened_file_is_changed_part_by_part(path: Path, chunks: Any) -> None:
+    expected = 2 * load(path).a
+    opened = xr.open_dataset(path, engine="tensorfmt", chunks=chunks, verify_unchanged=False)
+    for start in range(0, expected.sizes["x"], 2):
+        part = {"x": slice(start, start + 2)}
+        to_file(2 * opened[["a"]].isel(part), path, "mag", region=part)
+    np.testing.assert_array_equal(load(path).a, expected)
+
+
+@pytest.mark.parametrize("mode", ["r+", "a"])
+def test_modes_of_regions_in_zarr(path: Path, mode: Any) -> None:
+    to_file(patch(1, 6), path, "mag", region={"x": slice(1)}, mode=mode)
+    assert (load(path).a[0] == -1).all()
+    with pytest.raises(ValueError, match="is neither 'w'"):
+        to_file(patch(1, 6), path, "mag", mode=mode)
 
 
 def test_mode_x_and_region_exclude_each_other(path: Path) -> None:

@@ -154,6 +154,7 @@ class LocalFile(Source):
         expected = self.size, self.mtime_ns, self.inode
         if actual != expected and (self.verify_unchanged or self.size != status.st_size):
             hint = f"it was changed or replaced after it was opened; open it again, {SAME_BYTES}"
+            hint += " or written by region="
             descriptions = _describe(*actual), _describe(*expected)
             raise SourceChangedError(self.path, "the file", *descriptions, hint)
 
