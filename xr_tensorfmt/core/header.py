@@ -210,8 +210,8 @@ def parse_json(text: str) -> Any:
         raise too_deep from None
     level: list[Any] = [[value]]
     for _ in range(MAX_NESTED + 2):
-        nested = (item.values() if isinstance(item, dict) else item for item in level)
-        level = [child for child in chain.from_iterable(nested) if isinstance(child, dict | list)]
+        nested = (item.values() if type(item) is dict else item for item in level)
+        level = [x for x in chain.from_iterable(nested) if type(x) is dict or type(x) is list]
         if not level:
             return value
     raise too_deep
