@@ -138,8 +138,8 @@ def to_calculation(
     """
     if not isinstance(ds, Dataset):
         raise TypeError(
-            f"ds= must be a Dataset like that of open_calculation, not a {type(ds).__name__}; "
-            "name each tensor, as in da.to_dataset(name='CoulombVertex')"
+            f"ds= must be a Dataset, not a {type(ds).__name__}; name the tensors, as in "
+            "da.to_dataset(name='CoulombVertex')"
         )
     ds = ds.set_coords([name for name, tensor in ds.data_vars.items() if _is_state(name, tensor)])
     _check(ds, str(directory))

@@ -169,14 +169,14 @@ def build_choice_error(keyword: str, value: object, choices: Collection[object])
 
 def build_keyword_error(name: str, scope: str, known: Collection[str], hint: str = "") -> TypeError:
     """Return the error for an unknown keyword. The scope is like "for these files"."""
+    expected = f"one of {', '.join(known)}" if known else "no keyword"
     return TypeError(
-        f"{name!r}{did_you_mean(name, known)} is not a keyword {scope}, expected one of "
-        f"{', '.join(known) or 'none'}{hint}"
+        f"{name!r}{did_you_mean(name, known)} is not a keyword {scope}, expected {expected}{hint}"
     )
 
 
 def build_directory_error(
-    path: str, hint: str = "pass a pattern of files to xarray.open_mfdataset"
+    path: str, hint: str = "a pattern of files to xarray.open_mfdataset"
 ) -> IsADirectoryError:
     """Return the error for a directory in place of a file."""
     return IsADirectoryError(f"{path} is a directory; pass the path of a file in it, or {hint}")

@@ -236,3 +236,10 @@ def test_verbose_shows_the_log(caplog: pytest.LogCaptureFixture) -> None:
         assert logging.getLogger("xr_tensorfmt").isEnabledFor(logging.DEBUG)
     finally:
         logging.getLogger("xr_tensorfmt").setLevel(logging.NOTSET)
+
+
+def test_elements_are_not_their_own_sibling() -> None:
+    tensor = xr.DataArray(np.ones(4), dims="x", name="a")
+    tensor.tensorfmt.to_file("a.yaml")
+    (document,) = json.loads(run_ok("info", "a.elements", "--json"))
+    assert (document["size"], document["files"]) == (32, [])

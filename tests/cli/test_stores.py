@@ -138,7 +138,7 @@ def test_attributes_that_netcdf_cannot_represent_can_be_dropped(value: Any) -> N
     ds = make_dataset().assign_attrs(config=value)
     save("a.mag", ds)
     message = run_failing("convert", "a.mag", "b.nc")
-    expected = f"Error: b.nc from a.mag: the attribute 'config' of the Dataset is {value}, but "
+    expected = f"Error: b.nc from a.mag: the attribute 'config' is {value}, but "
     assert message.startswith(expected)
     assert "pass --drop attrs" in message
     assert not Path("b.nc").exists()

@@ -290,14 +290,14 @@ def _write_netcdf(
     ds: xr.Dataset, path: str, encoding: Mapping[Any, Any], *, overwrite: bool
 ) -> None:
     """Write a temporary file, and rename it when it is complete."""
-    attrs = {"the Dataset": ds.attrs} | {name: x.attrs for name, x in ds.variables.items()}
-    for owner, owned in attrs.items():
-        for name, value in owned.items():
-            if not _is_plain(value):
-                raise ValueError(
-                    f"the attribute {name!r} of {owner} is {shorten(value)}, but netCDF stores "
-                    "only numbers, strings and lists of them; pass --drop attrs, or write zarr"
-                )
+    owners: list[Any] = [ds, *ds.variables.values()]
+    for name, value in (pair for owner in owners for pair in owner.attrs.items()):
+        values = np.array(value, object)
+        if values.ndim > 1 or any(isinstance(x, Mapping | list | None) for x in values.flat):
+            raise ValueError(
+                f"the attribute {name!r} is {shorten(value)}, but netCDF stores only numbers, "
+                "strings and lists of them; pass --drop attrs, or write zarr"
+            )
     is_complex = any(variable.dtype.kind == "c" for variable in ds.variables.values())
     engine = _find_complex_engine() if is_complex else None
     file = build_atomic_file(path, 0, overwrite=overwrite)
@@ -308,12 +308,3 @@ def _write_netcdf(
         file.publish()
     finally:
         file.discard()
-
-
-def _is_plain(value: Any) -> bool:
-    """Return whether a value is a number, a string, or a list of them."""
-    try:
-        array = np.asarray(value)
-    except ValueError:  # lists of different lengths
-        return False
-    return array.ndim <= 1 and array.dtype.kind != "O"

@@ -52,7 +52,8 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
     encodings = (container.encoding, *(tensor.encoding for tensor in container.tensors))
     encoding: Any = next((e["tensorfmt"] for e in encodings if "tensorfmt" in e), {})
     directory = source.name[: source.name.rfind("/") + 1]
-    siblings = {end.source.name: end.source for end in container.ends if end.source is not source}
+    siblings = {end.source.name: end.source for end in container.ends}
+    siblings.pop(source.name, None)
     every = (*container.tensors, *container.coordinates)
     described = {tensor.name: _describe_tensor(tensor) for tensor in every}
     variables = {tensor.name: described.pop(tensor.name) for tensor in container.tensors}

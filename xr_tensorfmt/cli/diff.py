@@ -86,11 +86,8 @@ def compare(
     names = [name for name in first.variables if name in second.variables]
     pairs = {name: (first.variables[name], second.variables[name]) for name in names}
     compared = {
-        name: [
-            *_compare_attrs(*pairs[name], files),
-            *_compare_variables(*pairs[name], rtol, atol, changed),
-        ]
-        for name in names
+        name: [*_compare_attrs(*pair, files), *_compare_variables(*pair, rtol, atol, changed)]
+        for name, pair in pairs.items()
     }
     different = {name: lines for name, lines in compared.items() if lines}
     counted = f"{len(names) - len(different)} equal, {len(different)} different"
@@ -117,15 +114,14 @@ def _compare_attrs(
     """Describe attributes that differ. Those that a reader makes are not in the file."""
     made = {x for item in (first, second) for x in get_info(item.encoding).get("reader_attrs", ())}
     attrs, others = (
-        {name: describe.to_plain(item.attrs[name]) for name in item.attrs if name not in made}
-        for item in (first, second)
+        describe.to_plain({name: x.attrs[name] for name in x.attrs if name not in made})
+        for x in (first, second)
     )
     for name, file in _find_unmatched(attrs, others, files):
         yield f"the attribute {shorten(repr(name))} only in {file}"
-    for name in [name for name in attrs if name in others]:
-        if attrs[name] != others[name]:
-            pair = " and ".join(shorten(repr(item[name]), 60) for item in (attrs, others))
-            yield f"the attribute {shorten(repr(name))} differs: {pair}"
+    for name in [name for name in attrs if attrs[name] != others.get(name, attrs[name])]:
+        pair = " and ".join(shorten(repr(values[name]), 60) for values in (attrs, others))
+        yield f"the attribute {shorten(repr(name))} differs: {pair}"
 
 
 def _find_labels(ds: xr.Dataset) -> dict[Any, pd.Index[Any]]:

@@ -387,27 +387,29 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
     """Compare tensors with the objects of cc4s, and lists of energies with the elements."""
     for tensor in container.tensors:
         entry, _ = container.parsed[tensor.encoding["tensorfmt"].get("component")]
-        if conflict := header.find_rank_conflict(entry.cc4s_object, len(entry.lengths)):
-            field = entry.fields.get_path("dimensions")
-            yield Finding(entry.fields.path, field, conflict, severity="warning")
-        yield from _check_unit(entry, _find_yaml(reader).source)
+        conflicts = {
+            "dimensions": header.find_rank_conflict(entry.cc4s_object, len(entry.lengths)),
+            "unit": _find_unit_conflict(entry, _find_yaml(reader).source),
+        }
+        for key, actual in conflicts.items():
+            if actual is not None:
+                field = entry.fields.get_path(key)
+                yield Finding(entry.fields.path, field, actual, severity="warning")
         yield from _check_energies(entry, tensor)
 
 
-def _check_unit(entry: TensorEntry, yaml: Source) -> Iterator[Finding]:
+def _find_unit_conflict(entry: TensorEntry, yaml: Source) -> str | None:
     """Compare the unit with that of the energies, or of the vertex, in the same directory."""
     prefix = header.get_stem(yaml.file_name).removesuffix(entry.cc4s_object)
     for name in (header.ENERGIES, header.VERTEX):
         if entry.cc4s_object not in header.ENERGY_POWERS or entry.cc4s_object == name:
-            return
+            break
         # The file is missing or damaged, or the YAML is a file object.
         with suppress(FileNotFoundError, PermissionError, IsADirectoryError, ValueError):
             sibling = open_sibling(yaml, f"{prefix}{name}{YAML}", "to compare units")
-            units = {name: get_number(read_yaml(HeaderReader(*sibling)), "unit")}
-            if conflict := header.find_unit_conflict(units | {entry.cc4s_object: entry.unit}):
-                field = entry.fields.get_path("unit")
-                yield Finding(entry.fields.path, field, conflict, severity="warning")
-            return
+            unit = get_number(read_yaml(HeaderReader(*sibling)), "unit")
+            return header.find_unit_conflict({name: unit, entry.cc4s_object: entry.unit})
+    return None
 
 
 def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
