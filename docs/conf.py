@@ -6,6 +6,8 @@ import zlib
 from importlib.resources import files
 from pathlib import Path
 
+from sphinx.application import Sphinx
+
 import xr_tensorfmt
 
 DOCS = Path(__file__).resolve().parent
@@ -114,3 +116,13 @@ html_show_sourcelink = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 copybutton_line_continuation_character = "\\"
+
+
+def find_module(_app: Sphinx, module: str, attribute: str) -> str | None:
+    """Return the module of `Option.type`, whose default is a class of Python."""
+    return module if attribute == "Option.type" else None
+
+
+def setup(app: Sphinx) -> None:
+    """Keep Python's own modules out of the list of sources."""
+    app.connect("viewcode-follow-imported", find_module)
