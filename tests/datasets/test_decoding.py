@@ -161,14 +161,3 @@ def test_values_with_a_requested_fill_value_are_rounded_as_by_netcdf(tmp_path: P
     opened.v[0] = 1.5  # the dtype is one of the file
     with pytest.raises(ValueError, match=r"contains np.float\d+\(1.5\), which int16 cannot"):
         to_file(opened, tmp_path / "b.mag")
-
-
-def test_packed_values_need_attributes(tmp_path: Path) -> None:
-    ds = xr.Dataset({"tensor": ("dim_0", [1.5, 2.4, np.nan])})
-    packing = {"dtype": "int16", "_FillValue": -1, "scale_factor": 0.1}
-    ds.to_netcdf(tmp_path / "a.nc", encoding={"tensor": packing})
-    with xr.open_dataset(tmp_path / "a.nc") as opened:
-        with pytest.raises(ValueError, match=r"int16 cannot .* with drop_encoding\(\)"):
-            to_file(opened, tmp_path / "a.npy")
-        to_file(opened.drop_encoding(), tmp_path / "a.npy")
-        np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), opened.tensor)

@@ -83,10 +83,12 @@ def build_dataset(container: Container, source: Source, keywords: Keywords) -> D
     """Build a Dataset of lazy, decoded variables."""
     target, dropped = _limit_chunk_bytes(keywords), find_dropped(keywords)
     tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
-    has_coordinates = cf.names_coordinates(container.attrs, tensors)
+    attrs: Mapping[str, Any] = container.attrs
+    text = attrs.get("coordinates")
+    names = text.split() if isinstance(text, str) else []
+    has_coordinates = bool(names) and tensors.keys() >= {*names}  # otherwise, it is not one of CF
     tensors = {name: tensor for name, tensor in tensors.items() if name not in dropped}
     dims = {dim for tensor in tensors.values() for dim in tensor.dims}
-    attrs: Mapping[str, Any] = container.attrs
     variables = {name: _build_variable(tensor, source, target) for name, tensor in tensors.items()}
     coordinates = {*dims, *(tensor.name for tensor in container.coordinates)}
     _align_chunks(variables, coordinates)

@@ -115,13 +115,6 @@ def decode(
     return dict(decoded), dict(remaining), coordinates
 
 
-def names_coordinates(attrs: Mapping[str, Any], variables: Collection[str]) -> bool:
-    """Return whether the attribute `coordinates` of a file names variables, as CF defines it."""
-    text = attrs.get("coordinates")
-    names = text.split() if isinstance(text, str) else []
-    return bool(names) and set(names) <= set(variables)
-
-
 def _prepare_decoding(variable: Variable) -> Variable:
     """Return a variable whose CF attributes are normalized. xarray must not see other ones."""
     if _ATTRIBUTES.isdisjoint(variable.attrs):
@@ -299,9 +292,9 @@ def _finish(
     """Convert packed values to the dtype in the encoding, and merge the attributes."""
     dtype = settings.get("dtype")
     is_scaled = any(key in settings for key in _SCALES)
-    # `to_netcdf` always rounds. A dtype that a reader has set only applies to values that it fits.
-    is_user_set = get_stored_name(original.encoding.get("dtype")) is None
-    is_rounded = is_scaled or (is_user_set and not settings.keys().isdisjoint(_FILL_VALUES))
+    # As in `to_netcdf`. A dtype that a reader has set only applies to values that it fits.
+    is_read = get_stored_name(original.encoding.get("dtype")) is not None
+    is_rounded = is_scaled or (not is_read and any(key in settings for key in _FILL_VALUES))
     is_computed = encoded.dtype.kind in ("fi" if original.dtype.kind in _TIMES else "f")
     if dtype is not None and is_computed and (dtype.kind in "iu" or is_scaled):
         encoded = cast(name, encoded, dtype, is_rounded)

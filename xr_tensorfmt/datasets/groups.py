@@ -264,17 +264,14 @@ def flatten_encoding(encoding: Any, tree: DataTree, separator: str) -> Any:
     """Return the encoding of variables in groups, as in `DataTree.to_netcdf`, by their keys."""
     if not isinstance(encoding, Mapping):
         return encoding
-    paths = {"/", *(f"/{path}" for path, _ in tree.subtree_with_keys)}
-    groups = {path: encoding[path] for path in paths & encoding.keys()}
-    flat = {name: given for name, given in encoding.items() if name not in paths}
-    for path, members in groups.items():
-        start = _get_prefix(path, separator)
-        flat |= {f"{start}{_convert_name(name)}": given for name, given in members.items()}
+    flat = dict(encoding)
+    for path in flat.keys() & {"/", *(f"/{path}" for path, _ in tree.subtree_with_keys)}:
+        start, members = _get_prefix(path, separator), flat.pop(path).items()
+        flat |= {f"{start}{_convert_name(name)}": given for name, given in members}
     return flat
 
 
 def _get_prefix(path: str, separator: str) -> str:
-    """Return what the keys of the variables of a group begin with."""
     return "".join(f"{unquote(part)}{separator}" for part in path.split("/") if part)
 
 

@@ -6,7 +6,7 @@ to `chunk`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import cache
 from types import MappingProxyType
@@ -139,12 +139,15 @@ class _OpenedVariable(Variable):
 
     def chunk(self, chunks: Any = MappingProxyType({}), *args: Any, **keywords: Any) -> Any:
         """Chunk like `Variable.chunk`, with a unique name if xarray opens the file."""
-        from dask.base import tokenize  # noqa: PLC0415  # only if there are chunks
+        options, lazy = keywords.get("from_array_kwargs") or {}, find_lazy_tensor(self)
+        name = options.get("name")
+        if lazy is not None and isinstance(name, str) and name.startswith("open_dataset-"):
+            if isinstance(self, _OpenedLabels):
+                return self.to_base_variable().load()
+            from dask.base import tokenize  # noqa: PLC0415  # only if there are chunks
 
-        lazy, name = find_lazy_tensor(self), _get_opening_name(keywords)
-        if lazy is not None and name:
             name = f"{name}-{tokenize(lazy.array.source, lazy.array.layout)}"
-            keywords["from_array_kwargs"] = {**keywords["from_array_kwargs"], "name": name}
+            keywords["from_array_kwargs"] = {**options, "name": name}
         return super().chunk(chunks, *args, **keywords)
 
     def load(self, **keywords: Any) -> Any:
@@ -165,18 +168,6 @@ class _OpenedLabels(_OpenedVariable):
     """Labels. xarray loads them instead of chunking them, because selections need their values."""
 
     __slots__ = ()
-
-    def chunk(self, *args: Any, **keywords: Any) -> Any:
-        """Load the values if xarray opens the file."""
-        if _get_opening_name(keywords):
-            return self.to_base_variable().load()
-        return super().chunk(*args, **keywords)
-
-
-def _get_opening_name(keywords: Mapping[str, Any]) -> str:
-    """Return the name that `xarray.open_dataset` passes to `chunk`, or "" for other callers."""
-    name = (keywords.get("from_array_kwargs") or {}).get("name")
-    return name if isinstance(name, str) and name.startswith("open_dataset-") else ""
 
 
 def prepare_to_chunk(ds: Dataset) -> None:

@@ -292,13 +292,7 @@ class CheckedInput:
                 dtype = element.name
         # Scaled values are rounded to the dtype of the file, because packing always rounds.
         exact = not is_set and (stored is None or "scale_factor" not in variable.attrs)
-        conversion = self.build_conversion(name, variable, dtype, elements, exact=exact)
-        is_packed = not self.is_encoded and not variable.encoding.keys().isdisjoint(cf.PACKING)
-        return (
-            replace(conversion, hint=", for example with drop_encoding()")
-            if is_packed
-            else conversion
-        )
+        return self.build_conversion(name, variable, dtype, elements, exact=exact)
 
     def compute_values(self, name: str, variable: Variable, subject: str) -> Array:
         """Return values that a format embeds, in the dtype that the user has set."""

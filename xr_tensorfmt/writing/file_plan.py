@@ -81,8 +81,6 @@ class Conversion:
     name: str
     element: Element
     exact: bool
-    hint: str = ""
-    """What else to do about a value that the dtype cannot represent."""
 
     def apply(self, values: Array) -> Array:
         """Convert values. Raise ValueError if a value would change or overflow."""
@@ -112,7 +110,7 @@ class Conversion:
             way, other = f"pass {encoding=} to round such values", f"'{dtype}'"
         raise ValueError(
             f"{self.name!r} contains {values[~preserved].flat[0]!r}, which {self.element.name} "
-            f"cannot represent; {way}, or choose {other} for the file to keep them{self.hint}"
+            f"cannot represent; {way}, or choose {other} for the file to keep them"
         )
 
 
