@@ -336,10 +336,7 @@ class Format(ABC):
     def find_models(
         self, names: Collection[str], open_reader: Callable[[str], HeaderReader]
     ) -> list[str]:
-        """Return the files that a directory can open as, by ``directory_patterns``.
-
-        A file that does not exist is reported as missing.
-        """
+        """Return the files that a directory can open as. One that does not exist is reported."""
         for pattern in self.directory_patterns:
             if models := [name for name in names if fnmatchcase(name.casefold(), pattern)]:
                 return models
