@@ -88,10 +88,11 @@ class TensorFormatBackend(BackendEntrypoint):
             Raise `SourceChangedError` if the size, time, inode or entity tag of the file differ
             from when it was opened. False compares sizes only.
         io : {"auto", "mmap", "read"}, default: "auto"
-            How to read a local file. ``"auto"`` reads values into new memory, and maps the pages of
-            dask chunks. ``"read"`` never maps, which is best for network file systems. ``"mmap"``
-            also maps values without chunks: they change if a program overwrites the file, and if it
-            truncates the file, the system may kill this process.
+            How to read a local file. ``"auto"`` reads values into new memory, short ranges by
+            copying from a map, and maps the pages of dask chunks. ``"read"`` never maps, which is
+            best for network file systems. ``"mmap"`` also maps values without chunks: they change
+            if a program overwrites the file. If a program truncates a mapped file, the system may
+            kill this process.
         chunk_bytes : int or str, default: "31MiB"
             Limit on the size of chunks for ``chunks={}``, as is dask's ``array.chunk-size``.
         mask_and_scale, decode_times, concat_characters, decode_coords, use_cftime, decode_timedelta

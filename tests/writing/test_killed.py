@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 import xarray as xr
 
 from xr_tensorfmt import TensorFormatError, to_file
+from xr_tensorfmt.writing import atomic_file
 
 SHAPE = (8, 1024)
 CALLS = ("open", "ftruncate", "pwrite", "fsync", "chmod", "replace", "link", "unlink")
@@ -117,3 +118,42 @@ def check_leftovers(folder: Path, value: int) -> int:
                 read_value(folder / name)
         (folder / name).unlink()
     return len(names)
+
+
+@pytest.mark.parametrize("count", range(6))
+def test_hidden_files_of_a_killed_set_are_restored_by_their_times(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = tmp_path / "m.safetensors.index.json"
+    old, new = (xr.Dataset({k: ("x", np.full(10, v)) for k in "ab"}) for v in (1.0, 2.0))
+    to_file(old, index, max_shard_bytes=80)
+    for path in tmp_path.iterdir():
+        os.utime(path, (1, 1))
+    moves = 0
+
+    def move_or_die(move: Callable[..., None]) -> Callable[..., None]:
+        def run(*arguments: str) -> None:
+            nonlocal moves
+            moves += 1
+            if moves > count:
+                raise KeyboardInterrupt
+            move(*arguments)
+
+        return run
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", move_or_die(os.rename))
+        patch.setattr(os, "replace", move_or_die(os.replace))
+        patch.setattr(atomic_file, "_settle", lambda *_: "it was killed")
+        patch.setattr(atomic_file.AtomicFile, "discard", lambda _: False)
+        with pytest.raises(KeyboardInterrupt):
+            to_file(new, index, max_shard_bytes=80)
+    if not index.exists():
+        with pytest.raises(OSError, match=r"index|is a directory"):
+            xr.open_dataset(tmp_path, engine="tensorfmt")
+        for path in tmp_path.glob(".*.part"):
+            if path.stat().st_mtime == 1:
+                path.rename(path.with_name(path.name[1:].rpartition(".")[0].rpartition(".")[0]))
+    for path in tmp_path.glob(".*.part"):
+        path.unlink()
+    xr.testing.assert_identical(xr.load_dataset(tmp_path, engine="tensorfmt"), old)
