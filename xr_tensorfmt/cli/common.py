@@ -208,10 +208,8 @@ def describe_files(
             if not (as_json or "error" in documents[-1]):
                 print_lines(format_lines(documents[-1]))
     if as_json:  # in one line, because indenting takes ten times as long
-        text = json.dumps(documents, default=_finding_to_dict, check_circular=False)
+        text = json.dumps(
+            documents, default=lambda x: {**asdict(x), "message": x.message}, check_circular=False
+        )
         click.echo(text.replace("\x7f", "\\u007f"))  # the only control character that JSON keeps
     return documents
-
-
-def _finding_to_dict(finding: Any) -> dict[str, Any]:
-    return {**asdict(finding), "message": finding.message}

@@ -155,10 +155,6 @@ def _find_chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]
         yield _build_read(str(name), (), variable.shape, lazy.array.plan(lazy.key))
 
 
-def _drop(_: Any) -> Any:
-    return np.empty(0)
-
-
 # Names of dask and xarray for arrays that were opened, selected, transposed or chunked, and the
 # packages of their functions, because functions of the user may have these names.
 _SELECTIONS = (
@@ -199,7 +195,8 @@ def _record_reads(name: str, array: Any) -> list[ChunkRead]:
     def record(_: Source, plan: Plan, shape: tuple[int, ...]) -> None:
         reads.append(_build_read(name, chunk, shape, plan))
 
-    dropped = array.map_blocks(_drop, meta=np.empty(0))  # the zeros of all chunks are not kept
+    empty = np.empty(0)
+    dropped = array.map_blocks(lambda _: empty, meta=empty)  # the zeros of all chunks are not kept
     optimized = dask.optimize(dropped)[0]  # type: ignore[attr-defined,no-untyped-call]
     token = plan_recorder.set(record)
     try:

@@ -226,7 +226,8 @@ def _parse_array(
         actual = f"not readable ({str(fault).partition(chr(10))[0]})"
         expected, hint = "a header that numpy can read", "the file is truncated or corrupt"
         raise error("the header", actual, expected, hint) from None
-    if not _is_supported(dtype):
+    is_time = dtype.kind in "mM" and np.datetime_data(dtype) in _TIMES
+    if not (is_time or (dtype.kind in "biufcSU" and dtype.itemsize > 0)):
         expected = "numbers, bools, strings, or times in s, ms, us or ns"
         hint = "load it with np.load(path), and convert it (.astype or .view) or take a field"
         if dtype.hasobject:
@@ -243,8 +244,3 @@ def _parse_array(
     check_size(path, shape, dtype.itemsize, offset, repr(key))
     stored = Dense(shape[::-1] if is_fortran else shape, element, start)
     return column_major(stored) if is_fortran else stored, stored.stop
-
-
-def _is_supported(dtype: np.dtype[Any]) -> bool:
-    is_time = dtype.kind in "mM" and np.datetime_data(dtype) in _TIMES
-    return is_time or (dtype.kind in "biufcSU" and dtype.itemsize > 0)
