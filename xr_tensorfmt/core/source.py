@@ -102,7 +102,11 @@ class Source(ABC):
         if windows is None:
             requests = self.plan_requests(extents)
             return requests, requests.nbytes
-        return windows, _count_pages(extents) * PAGE if len(extents) > 1 else extents.nbytes
+        if len(extents) < 2:
+            return windows, extents.nbytes
+        first, last = extents.starts // PAGE, (extents.starts + extents.lengths - 1) // PAGE
+        pages = int((last - first + 1).sum()) - int(np.count_nonzero(first[1:] == last[:-1]))
+        return windows, pages * PAGE
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch at least one byte range, and return the concatenated bytes, owned by the caller."""
@@ -132,12 +136,6 @@ class Source(ABC):
                     self.name, "the file's end", end, expected, hint, offset=end
                 )
             done += count
-
-
-def _count_pages(extents: Extents) -> int:
-    """Return the number of pages of a file that hold the ranges."""
-    first, last = extents.starts // PAGE, (extents.starts + extents.lengths - 1) // PAGE
-    return int((last - first + 1).sum()) - int(np.count_nonzero(first[1:] == last[:-1]))
 
 
 @dataclass(frozen=True, eq=False)

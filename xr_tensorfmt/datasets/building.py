@@ -71,17 +71,13 @@ def parse_size(keyword: str, value: int | str) -> int:
     return size
 
 
-def _limit_chunk_bytes(keywords: Keywords) -> int:
-    """Return the size of chunks in bytes, limited by dask's ``array.chunk-size``."""
+def build_dataset(container: Container, source: Source, keywords: Keywords) -> Dataset:
+    """Build a Dataset of lazy, decoded variables."""
     from dask import config  # noqa: PLC0415  # only to open a file
 
     limit = parse_size("array.chunk-size", config.get("array.chunk-size", 128 << 20))
-    return min(parse_size("chunk_bytes", keywords["chunk_bytes"]), limit)
-
-
-def build_dataset(container: Container, source: Source, keywords: Keywords) -> Dataset:
-    """Build a Dataset of lazy, decoded variables."""
-    target, dropped = _limit_chunk_bytes(keywords), find_dropped(keywords)
+    target = min(parse_size("chunk_bytes", keywords["chunk_bytes"]), limit)
+    dropped = find_dropped(keywords)
     tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
     attrs: Mapping[str, Any] = container.attrs
     text = attrs.get("coordinates")

@@ -66,10 +66,6 @@ class Packed(Layout):
         """Size of a stored element in bits."""
         return 1 if isinstance(self.element, Boolean) else 8 * self.element.stored.itemsize
 
-    @property
-    def _stride(self) -> int:
-        return self.unit * ceil_div(self.columns * self.item_bits, 8 * self.unit)
-
     def _find_first_columns(self, rows: Integers) -> Integers:
         """Return the first stored column of rows. It ascends with the row in a triangle."""
         return np.zeros_like(rows) if self.diagonal is None else rows + self.diagonal
@@ -77,7 +73,8 @@ class Packed(Layout):
     def compute_starts(self, rows: Any) -> Any:
         """Return the offsets of rows. The offset of row `count` is the end of the last row."""
         if self.diagonal is None:
-            return self.offset + rows * self._stride
+            stride = self.unit * ceil_div(self.columns * self.item_bits, 8 * self.unit)
+            return self.offset + rows * stride
         # A triangle ends with rows of all lengths down to 0.
         longest, per_unit = max(0, self.columns - self.diagonal), self.unit * 8 // self.item_bits
         total = _count_units(longest, per_unit)
