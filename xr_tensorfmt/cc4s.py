@@ -141,7 +141,9 @@ def to_calculation(
             f"ds= must be a Dataset, not a {type(ds).__name__}; name the tensors, as in "
             "da.to_dataset(name='CoulombVertex')"
         )
-    ds = ds.set_coords([name for name, tensor in ds.data_vars.items() if _is_state(name, tensor)])
+    state_number = header.STATE_NUMBER.items()
+    states = [x for x, data in ds.data_vars.items() if state_number <= data.attrs.items()]
+    ds = ds.set_coords([*states, *ds.data_vars.keys() & {header.OCCUPIED}])  # also reset_coords()
     _check(ds, str(directory))
     dtypes = resolve_encoding(ds.variables, ds.coords, encoding or {})
     directory = _get_local_path(directory)
@@ -239,12 +241,6 @@ def _pack_property(coordinate: Variable) -> tuple[list[Any], list[int]] | None:
     values = simplify(coordinate.attrs.get("values", [*range(min(count, MAX_VALUES))]))
     is_list = isinstance(values, list) and len(values) >= count and is_portable(values)
     return (values, numbers.tolist()) if is_list and numbers.min(initial=0) >= 0 else None
-
-
-def _is_state(name: Any, tensor: DataArray) -> bool:
-    """Return whether a variable is a coordinate of `open_calculation`, also after reset_coords."""
-    is_number = header.STATE_NUMBER.items() <= tensor.attrs.items()
-    return bool(is_number or name == header.OCCUPIED)
 
 
 def _get_local_path(directory: str | os.PathLike[str]) -> Path:

@@ -269,9 +269,7 @@ def _write_store(
         raise ValueError("netCDF can only be written to local paths; write zarr instead")
 
 
-def _write_local_zarr(
-    ds: xr.Dataset, path: str, options: Mapping[str, Any], *, overwrite: bool
-) -> None:
+def _write_local_zarr(ds: xr.Dataset, path: str, options: Any, *, overwrite: bool) -> None:
     """Write a temporary directory, and rename it when it is complete."""
     unfinished, previous = get_temporary_path(path), get_temporary_path(path)
     try:

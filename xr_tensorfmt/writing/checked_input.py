@@ -214,9 +214,8 @@ class CheckedInput:
         is_packed = dtype is not None and bool(cf.list_required(variable.encoding, variable))
         if not is_packed or format_dtype(dtype) in dtypes or "dtype" in self.encoding.get(name, {}):
             return variable
-        encoding = {k: v for k, v in variable.encoding.items() if k not in cf.VALUE_KEYS}
         unpacked: Variable = variable.copy(deep=False)
-        unpacked.encoding = encoding
+        unpacked.encoding = {k: v for k, v in variable.encoding.items() if k not in cf.VALUE_KEYS}
         return unpacked
 
     @property

@@ -203,6 +203,8 @@ def _parse_entries(header: VespaHeader, entries: Sequence[Any]) -> Mapping[Label
         if not isinstance(address, dict) or key not in entry:
             raise ValueError(f"{show(entry)} has no 'address' and {key!r}")
         labels, index = _parse_address(header, address, sizes)
+        if labels in blocks or index in found.get(labels, ()):
+            raise ValueError(f"the address {show(address)} is repeated; remove one of its entries")
         if is_block:
             blocks[labels] = _parse_values(header, entry[key])
         else:
