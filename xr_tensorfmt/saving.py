@@ -239,9 +239,9 @@ def _finish(
     with ExitStack() as stack:
         for file in files:
             stack.callback(file.discard)
-        _check_inodes(files, set(inodes))
         for (part, _), file in zip(parts, files, strict=True):
             file.complete(part.pieces)
+        _check_inodes(files, set(inodes))  # afterwards, because `complete` may create a file
         with lock_set(index.path) if is_set else nullcontext():
             orphans = _find_orphans(plan, index)
             _publish(files)
@@ -253,8 +253,8 @@ def _check_inodes(files: Sequence[AtomicFile], inodes: set[int]) -> None:
     if inodes and not inodes <= {found[1] for file in files if (found := identify(file.path))}:
         reason = (
             "some blocks are in another unfinished file, because workers do not share the "
-            f"directory {os.path.dirname(files[-1].path)}, or a worker was lost after the file "
-            "was complete; compute it again"
+            f"directory {os.path.dirname(files[-1].path)}, a worker was lost after the file was "
+            "complete, or it was computed twice at the same time; compute it again"
         )
         raise OSError(ESTALE, reason, files[-1].target)
 

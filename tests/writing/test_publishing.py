@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import dask
 import numpy as np
@@ -201,3 +202,27 @@ def test_threads_write_large_and_small_files(tmp_path: Path, compute: bool) -> N
         thread.join()
     assert not problems
     assert len(os.listdir(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("suffix", ["mag", "safetensors.index.json"])
+def test_second_compute_at_the_same_time_breaks_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    path = tmp_path / f"a.{suffix}"
+    ds = xr.Dataset({"a": ("x", np.arange(1000, dtype="f4"))}).chunk(x=100)
+    task = to_file(ds, path, compute=False)
+    complete, completed = atomic_file.AtomicFile.complete, []
+
+    def complete_later(file: atomic_file.AtomicFile, pieces: Any) -> None:
+        completed.append(file)
+        if len(completed) == 1:
+            task.compute(scheduler="synchronous")
+        complete(file, pieces)
+
+    monkeypatch.setattr(atomic_file.AtomicFile, "complete", complete_later)
+    with pytest.raises(OSError, match=r"twice at the same time; compute it again"):
+        task.compute(scheduler="synchronous")
+    xr.testing.assert_equal(load(path), ds.compute())
+    assert not list(tmp_path.glob(".*"))
+    task.compute()
+    xr.testing.assert_equal(load(path), ds.compute())
