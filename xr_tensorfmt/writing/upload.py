@@ -177,7 +177,8 @@ class ObjectReplacement(Replacement):
         try:
             self._install()
         except OSError as error:
-            if not self.file.overwrite or error.errno == errno.EBUSY:
+            is_final = isinstance(error, TimeoutError) or error.errno == errno.EBUSY
+            if is_final or not self.file.overwrite:
                 raise
             _logger.info("%s: tried again after %r", self._location.name, error)
             with suppress(OSError):
