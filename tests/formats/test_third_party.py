@@ -49,6 +49,14 @@ class TestRows(FormatTests):
             file.write(b"GRIR" + header.tobytes() + values[numbers].tobytes())
 """
 )
+COMMANDS = """
+from xr_tensorfmt.cli import main
+
+to_file(xr.DataArray(np.eye(3), dims=("y", "x")), "a.grid")
+for command in ("info a.grid", "validate a.grid", "convert a.grid a.tens", "convert a.tens b.grid"):
+    with pytest.raises(SystemExit, match="^0$"):
+        main(command.split())
+"""
 ENTRY_POINT = ENTRY_POINTS[0].replace('"', "")
 
 WAYS = """
@@ -132,7 +140,8 @@ def install(directory: Path, module: str, entry_point: str, package: str = "xarr
 def run(directory: Path, *arguments: str) -> str:
     """Run Python with the installed package, and return its output."""
     path = os.pathsep.join([str(directory / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return run_python(*arguments, cwd=directory, env={**os.environ, "PYTHONPATH": path}).stdout
+    variables = {**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return run_python(*arguments, cwd=directory, env=variables).stdout
 
 
 @pytest.fixture
@@ -149,24 +158,10 @@ def test_example_has_the_length_that_the_page_states() -> None:
 
 def test_format_of_another_package_works_in_every_public_way(grid: Path) -> None:
     # A worker process imports the script.
-    (grid / "ways.py").write_text("if __name__ == '__main__':\n" + indent(WAYS, "    "))
-    run(grid, "ways.py")
-
-
-@pytest.fixture
-def all_formats(tmp_path: Path) -> Path:
-    (tmp_path / "site").mkdir()
-    install(tmp_path / "site", ALL_FORMATS, "\n".join(ENTRY_POINTS).replace('"', ""))
-    return tmp_path
-
-
-def test_formats_of_page_pass_their_suite(all_formats: Path) -> None:
-    (all_formats / "test_grid.py").write_text(SUITE)
-    report = run(all_formats, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider")
-    suites = re.findall(r"^class (\w+)\(", SUITE, flags=re.MULTILINE)
-    assert len(suites) == len(ENTRY_POINTS)
-    assert re.search(r"\b(\d+) passed", report)
-    assert "skipped" not in report
+    script = "if __name__ == '__main__':\n" + indent(WAYS + COMMANDS, "    ")
+    (grid / "ways.py").write_text(script)
+    assert "a.grid: Grid" in run(grid, "ways.py")
+    assert (grid / "b.grid").read_bytes() == (grid / "a.grid").read_bytes()
 
 
 SPECIAL = """
@@ -208,24 +203,23 @@ for content, wrong in (
 """
 
 
-def test_page_shows_orders_sibling_files_and_stored_elements(all_formats: Path) -> None:
-    run(all_formats, "-c", SPECIAL)
+@pytest.fixture
+def all_formats(tmp_path: Path) -> Path:
+    (tmp_path / "site").mkdir()
+    install(tmp_path / "site", ALL_FORMATS, "\n".join(ENTRY_POINTS).replace('"', ""))
+    return tmp_path
 
 
-COMMANDS = """
-import numpy, pytest, xarray, xr_tensorfmt
-from xr_tensorfmt.cli import main
-
-xr_tensorfmt.to_file(xarray.DataArray(numpy.eye(3), dims=('y', 'x')), 'a.grid')
-for command in ("info a.grid", "validate a.grid", "convert a.grid a.tens", "convert a.tens b.grid"):
-    with pytest.raises(SystemExit, match="^0$"):
-        main(command.split())
-"""
-
-
-def test_command_knows_format_of_another_package(grid: Path) -> None:
-    assert "a.grid: Grid" in run(grid, "-c", COMMANDS)
-    assert (grid / "b.grid").read_bytes() == (grid / "a.grid").read_bytes()
+def test_formats_of_page_pass_their_suite(all_formats: Path) -> None:
+    special = "\nimport pytest\n\n\n@pytest.mark.filterwarnings('ignore:unclosed file')\n"
+    special += "def test_orders_sibling_files_and_stored_elements(tmp_path, monkeypatch):\n"
+    special += indent("monkeypatch.chdir(tmp_path)\n" + SPECIAL, "    ")
+    (all_formats / "test_grid.py").write_text(SUITE + special)
+    report = run(all_formats, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider")
+    suites = re.findall(r"^class (\w+)\(", SUITE, flags=re.MULTILINE)
+    assert len(suites) == len(ENTRY_POINTS)
+    assert re.search(r"\b(\d+) passed", report)
+    assert "skipped" not in report
 
 
 OPTIONS = """
