@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,10 +29,8 @@ LONG = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    gc.freeze()  # each run collects garbage
-    yield tmp_path_factory.mktemp("benchmark")
-    gc.unfreeze()
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("benchmark")
 
 
 @pytest.mark.slow
