@@ -16,6 +16,7 @@ from xr_tensorfmt.formats.vespa.feeds import SOURCE_OPTIONS, Documents, find_fee
 from xr_tensorfmt.formats.vespa.json_forms import (
     Form,
     build_tensor,
+    format_type,
     load_json,
     parse_tensor,
     parse_type,
@@ -214,7 +215,8 @@ def to_json(
     cells = tensor.encode(tensor.variable.values)
     rows = tensor.rows
     cells = cells.reshape(len(rows), *tensor.header.lengths)
-    return build_tensor(tensor.header, rows, cells, form)
+    content = build_tensor(tensor.header, rows, cells, form)
+    return {"type": format_type(tensor.header), **content}
 
 
 def to_jsonl(

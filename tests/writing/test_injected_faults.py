@@ -38,7 +38,7 @@ def write_tree(directory: Path, value: float) -> None:
 
 def write_feed(directory: Path, value: float) -> None:
     rows = xr.DataArray(np.full((4, 2), value, "f4"), {"d": list("abcd")}, ("d", "x"), "tensor")
-    vespa.to_jsonl(rows, directory / "feed.jsonl", field="v", dim="d")
+    vespa.to_jsonl(rows, directory / "feed.jsonl", field="v", dim="d", prefix="id:a:b::")
 
 
 def write_calculation(directory: Path, value: float) -> None:

@@ -59,6 +59,7 @@ def test_documents_are_those_of_vespa(tmp_path: Path) -> None:
     assert first == {"put": "id:shop:user::u0", "fields": {"vector": vector}}
 
 
+@pytest.mark.filterwarnings("ignore:the id .* does not begin")
 @pytest.mark.parametrize("dim", ["user", "chunk"])
 def test_several_blocks_per_document_round_trip(dim: str, tmp_path: Path) -> None:
     blocks = make_chunks()
@@ -175,10 +176,13 @@ def test_suffix_without_a_codec_raises(
 
 
 @pytest.mark.parametrize("kind", ["name", "file"])
-def test_gzip_without_its_suffix_is_no_json(kind: str, tmp_path: Path) -> None:
+def test_gzip_without_its_suffix_is_named(kind: str, tmp_path: Path) -> None:
     path = tmp_path / ("a.jsonl" if kind == "name" else "a.jsonl.gz")
     path.write_bytes(gzip.compress(b"{}\n", mtime=0))
-    with path.open("rb") as file, pytest.raises(ValueError, match=r"line 1: .* is not JSON"):
+    with (
+        path.open("rb") as file,
+        pytest.raises(ValueError, match=r"line 1: it is .* by gzip; pass"),
+    ):
         vespa.from_jsonl(path if kind == "name" else file, **IDS)
 
 
@@ -262,6 +266,7 @@ def test_wrong_cells_name_their_line(cells: str, values: Any, message: str) -> N
         vespa.from_jsonl(lines, f"tensor<{cells}>(x[2])", field="v")
 
 
+@pytest.mark.filterwarnings("ignore:the id .* does not begin")
 @pytest.mark.parametrize("cells", ["double", "float", "bfloat16"])
 @pytest.mark.parametrize("form", ["short", "long", "hex"])
 def test_numbers_that_are_not_finite_are_kept(cells: str, form: Any, tmp_path: Path) -> None:
@@ -626,6 +631,52 @@ def test_operations_take_effect_in_sequence(case: str, kind: str, tmp_path: Path
         with fsspec.open(source, "wt", compression="infer") as file:
             file.writelines(json.dumps(operation) + "\n" for operation in operations)
     assert read_values(source) == expected
+
+
+PARTIAL_UPDATES = {
+    "modify": {"modify": {"operation": "add", "cells": {"0": 1}}},
+    "add": {"add": {"cells": {"1": 1}}},
+    "remove": {"remove": {"addresses": [{"x": "0"}]}},
+}
+
+
+@pytest.mark.parametrize("name", PARTIAL_UPDATES)
+def test_updates_of_some_cells_leave_out_their_documents(name: str) -> None:
+    update = {"update": "a", "fields": {"v": PARTIAL_UPDATES[name]}}
+    feed = [put("a", [1]), put("b", [2]), update]
+    expected = r"are left out: 1 updates change only some cells .* first in line 3 of .*; open the"
+    with pytest.warns(UserWarning, match=expected):
+        assert read_values(feed) == {"b": [2]}
+    with pytest.raises(ValueError, match=r"no document has .*: 1 updates change only some cells"):
+        read_values([update])
+    assert read_values([*feed, put("a", [3])]) == {"b": [2], "a": [3]}
+
+
+def test_documents_keep_the_place_of_their_first_put() -> None:
+    feed = [put("a", [1]), put("b", [2]), put("a", [3]), {"remove": "c"}, UPDATE]
+    assert list(read_values(feed).items()) == [("a", [5]), ("b", [2])]
+
+
+def test_misspelt_operation_is_named() -> None:
+    for operation in ("udpate", "remvoe"):
+        wrong = {operation: "a", "fields": {"v": {"assign": [1]}} if operation == "udpate" else {}}
+        with pytest.raises(ValueError, match=f"line 2: '{operation}' .did you mean '.*'.. is not"):
+            read_values([put("a", [1]), wrong])
+
+
+def test_features_of_a_query_are_found() -> None:
+    for group in ("matchfeatures", "summaryfeatures"):
+        hit = {"id": "h", "fields": {"documentid": "a", group: {"query(q)": [7], "bm25": 2.5}}}
+        assert read_values({"root": {"children": [hit]}}, field="query(q)") == {"a": [7]}
+        assert vespa.from_json(hit, "tensor(x[1])", field="query(q)").tensor.values == [7]
+        with pytest.raises(ValueError, match=r"did you mean 'query\(q\)'"):
+            read_values([hit], field="query(p)")
+
+
+def test_ids_that_vespa_refuses_warn(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="the id 'u0' does not begin with 'id:'.*; pass prefix="):
+        vespa.to_jsonl(make_users(), tmp_path / "a.jsonl", field="v", dim="user")
+    assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 8
 
 
 def test_hits_of_a_grouped_query_are_read() -> None:

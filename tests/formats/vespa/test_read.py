@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import xr_tensorfmt
 from tests import vespafiles as vf
-from xr_tensorfmt import TensorFormatError, validate, vespa
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning, validate, vespa
 from xr_tensorfmt.core.elements import get_stored_name
 from xr_tensorfmt.formats.recognition import is_recognised
 from xr_tensorfmt.formats.vespa import spec
@@ -235,10 +235,11 @@ def test_labels_that_are_not_utf_8_keep_their_bytes(sparse: str) -> None:
 def test_repeated_labels_are_kept_and_refused_when_dense() -> None:
     labels = [("a",), ("b",), ("a",)]
     content = vf.make_tensor("float", ["k"], {"x": 1}, labels, np.array([[1], [2], [3]]))
-    ds = open_vespa(content)
+    message = "the labels of block 2: 'a', which block 0 has too; both are kept"
+    with pytest.warns(TensorFormatWarning, match=r"labels of block 2 .*'a', which block 0 has too"):
+        ds = open_vespa(content)
     assert not ds.indexes["k"].is_unique
     assert ds.tensor.sel(k="a").values.tolist() == [[1.0], [3.0]]
-    message = "the labels of block 2: 'a', which block 0 has too; both are kept"
     assert [message in str(finding) for finding in validate(content, format="vespa")] == [True]
     assert open_vespa(content, sparse="stored").k.values.tolist() == ["a", "b", "a"]
     with pytest.raises(

@@ -730,3 +730,12 @@ def test_more_than_one_variable_raises(directory) -> None:
 def test_suffix_chooses_this_format(directory) -> None:
     to_file(make_users(), directory / "by_name.tbf")
     xr.testing.assert_identical(xr.open_dataset(directory / "by_name.tbf"), make_users())
+
+
+def test_blocks_along_another_dimension_are_named(directory) -> None:
+    ds = xr.Dataset(
+        {"tensor": ("pair", [1.0, 2.0])},
+        {"film": ("pair", ["a", "b"]), "user": ("pair", ["c", "d"])},
+    )
+    check_refused(ds, directory, r"'film'; call drop_vars.*, or rename\({'pair': 'block'}\) if")
+    write_file(ds.rename(pair="block"), directory)

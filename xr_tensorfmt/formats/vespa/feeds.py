@@ -27,6 +27,7 @@ from xr_tensorfmt.formats.vespa.json_forms import (
     MARGIN,
     format_type,
     get_assigned,
+    get_fields,
     parse_tensor,
     parse_type,
     show,
@@ -52,6 +53,10 @@ _SEPARATORS = (MARGIN + "[],").encode()
 _CONTENT = re.compile(f"[^{re.escape(_SEPARATORS.decode())}]")
 
 _decoder = JSONDecoder()
+
+_OPERATIONS = ("put", "update", "remove")
+# Updates of some cells of a tensor.
+_PARTIAL = ("modify", "add", "remove")
 
 # Ids of parts of the response to a query. They contain hits.
 _GROUPS = ("toplevel", "group:", "grouplist:", "hitlist:")
@@ -139,6 +144,8 @@ def _encode_line(line: str | bytes) -> bytes:
 
 def _build_error(text: str, error: BaseException) -> ValueError:
     """Return the error for text that is not JSON."""
+    if text.startswith("\x1f"):  # the magic number of gzip
+        return ValueError("it is compressed by gzip; pass a path that ends in .gz, or gzip.open()")
     start = show(text[:1000].partition("\n")[0])
     return ValueError(
         f"{start} is not JSON: {error}; write one document per line, because all others may have "
@@ -179,7 +186,10 @@ def _warn_of_partial_result(root: Mapping[str, Any]) -> None:
 
 @dataclass
 class Documents:
-    """The tensors of documents. The last put, update or remove of a document counts."""
+    """The tensors of documents, in the order of the first put of each.
+
+    The last put, update or remove of a document counts.
+    """
 
     field: str
     # The type of the tensors, or None until a document states it.
@@ -192,27 +202,36 @@ class Documents:
     left_out: dict[bytes, str] = dataclass_field(default_factory=dict)
     known_fields: set[str] = dataclass_field(default_factory=set)
     removed: set[bytes] = dataclass_field(default_factory=set)
+    # The places of updates of some cells.
+    partial: dict[bytes, str] = dataclass_field(default_factory=dict)
     # The number of operations with a condition.
     conditions: int = 0
-    # The line that is read, and the first and last character of the feed so far.
+    # The feed and its line that is read, and the first and last character of the feed so far.
+    feed: str = ""
     line: int = 1
     ends: bytes = b""
 
     def read(self, name: str, feeds: Iterable[Feed]) -> bytes:
         """Return the tensor of all documents. Raise ValueError if there are none."""
-        for feed, lines in feeds:
+        for self.feed, lines in feeds:
             self.line, self.ends = 1, b""
             try:
                 for value in self._parse_lines(lines):
                     for document in find_documents(value):
-                        self._add(document, f"line {self.line} of {feed}")
+                        self._add(document)
                 self._check_ends()
             except ValueError as error:
-                raise ValueError(f"{feed}: line {self.line}: {error}") from error
+                raise ValueError(f"{self.feed}: line {self.line}: {error}") from error
+        partial = (
+            f"{len(self.partial)} updates change only some cells of the field {self.field!r}, the "
+            f"first in {next(iter(self.partial.values()), '')}; open the stored documents, as "
+            "`vespa visit` prints them"
+        )
         if not self.tensors:
             known = sorted(self.known_fields)
             hint = f"{did_you_mean(self.field, known)}, expected one of {known}" if known else ""
             hint = "" if self.field in known else hint
+            hint = f": {partial}" if self.partial else hint
             raise ValueError(f"{name}: no document has a tensor in the field {self.field!r}{hint}")
         if self.left_out:
             warn(
@@ -221,6 +240,8 @@ class Documents:
             )
         if self.conditions:
             warn(f"{name}: {self.conditions} operations have a condition, which is ignored")
+        if self.partial:
+            warn(f"{name}: documents are left out: {partial}")
         counts, contents = zip(*self.tensors.values(), strict=True)
         header = parse_type(str(self.type))
         mapped = tuple(sorted((*header.mapped, self.dim)))
@@ -276,42 +297,59 @@ class Documents:
                 raise _build_error(text[start:], reason) from None
             yield value
 
-    def _add(self, document: Any, place: str) -> None:
+    def _add(self, document: Any) -> None:
         if not isinstance(document, dict):
             raise ValueError(  # noqa: TRY004  # wrong JSON
                 f"{show(document)} is not a JSON object, expected a put, an update, a remove or a "
                 "document"
             )
-        fields = document.get("fields")
-        stored = fields if isinstance(fields, dict) else {}
+        stored = get_fields(document)
         self.known_fields.update(stored)
-        tensor = stored.get(self.field)
-        if "update" in document:
+        tensor, is_update, is_partial = stored.get(self.field), "update" in document, False
+        if is_update:
             if self.field not in stored:
                 return
-            tensor = get_assigned(self.field, tensor)
-        id_ = document.get("put") or document.get("update") or document.get("remove")
-        # The hit of a query may have an id of its own.
-        id_ = id_ or stored.get("documentid") or document.get("id")
-        is_own = isinstance(id_, str) and id_.startswith(self.prefix)
-        if not is_own and tensor is not None:
-            raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
-        label = pack_string(str(id_)[len(self.prefix) :] if is_own else place)
+            is_partial = isinstance(tensor, dict) and not tensor.keys().isdisjoint(_PARTIAL)
+            tensor = None if is_partial else get_assigned(self.field, tensor)
+        id_, label = self._find_label(document, stored, has_tensor=tensor is not None)
         if "condition" in document:
             self.conditions += 1
-        if "update" in document and label in self.removed and not document.get("create"):
+        if is_update and label in self.removed and not document.get("create"):
             return
         (self.removed.add if "remove" in document else self.removed.discard)(label)
-        self.tensors.pop(label, None)
         self.left_out.pop(label, None)
+        self.partial.pop(label, None)
         try:
             count, cells = (0, b"") if tensor is None else self._pack(tensor, label)
         except ValueError as error:
             raise ValueError(f"document {id_!r}, field {self.field!r}: {error}") from error
         if count:
             self.tensors[label] = count, cells
-        elif "remove" not in document:
-            self.left_out[label] = place
+            return
+        self.tensors.pop(label, None)
+        if "remove" not in document:
+            (self.partial if is_partial else self.left_out)[label] = self._place
+
+    @property
+    def _place(self) -> str:
+        return f"line {self.line} of {self.feed}"
+
+    def _find_label(
+        self, document: Mapping[str, Any], fields: Mapping[str, Any], *, has_tensor: bool
+    ) -> tuple[Any, bytes]:
+        """Return the id of a document, and its packed label."""
+        id_ = document.get("put") or document.get("update") or document.get("remove")
+        # The hit of a query may have an id of its own.
+        id_ = id_ or fields.get("documentid") or document.get("id")
+        if isinstance(id_, str) and id_.startswith(self.prefix):
+            return id_, pack_string(id_[len(self.prefix) :])
+        if id_ is None:
+            for key in document:
+                if similar := did_you_mean(key, _OPERATIONS):
+                    raise ValueError(f"{key!r}{similar} is not an operation")
+        if has_tensor:
+            raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
+        return id_, pack_string(self._place)
 
     def _pack(self, tensor: Any, label: bytes) -> tuple[int, bytes]:
         """Return the number and the bytes of the blocks of a document."""
@@ -320,7 +358,10 @@ class Documents:
             raise ValueError(
                 f"dim={self.dim!r} is a dimension of {header.type}; choose another name"
             )
-        self.type = format_type(header)
+        if self.type is None:
+            self.type = format_type(header)
+        if not header.mapped:
+            return 1, label + blocks[()]
         position = bisect(header.mapped, self.dim)
         parts: list[bytes] = []
         for labels, cells in blocks.items():

@@ -50,6 +50,8 @@ Cells = bytes | list[float]
 
 Form = Literal["short", "long", "hex"]
 
+_FORMS = get_args(Form)
+
 
 @lru_cache
 def parse_type(string: str) -> VespaHeader:
@@ -107,8 +109,8 @@ def show(value: object) -> str:
 def select_field(data: Any, field: str | None) -> Any:
     """Return a field of a document or mapping, or `data` itself if it is a tensor."""
     mapping = data if isinstance(data, dict) else {}
-    fields = mapping.get("fields")
-    if not isinstance(fields, dict):  # a map of labels has no objects
+    fields = get_fields(mapping)
+    if not isinstance(mapping.get("fields"), dict):  # a map of labels has no objects
         if field is None:
             return data
         fields = {key: value for key, value in mapping.items() if isinstance(value, dict | list)}
@@ -120,6 +122,16 @@ def select_field(data: Any, field: str | None) -> Any:
             "documents and responses to from_jsonl"
         )
     return get_assigned(field, fields[field]) if "update" in mapping else fields[field]
+
+
+def get_fields(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a document, and the features in the hit of a query."""
+    fields = document.get("fields")
+    stored: dict[str, Any] = fields if isinstance(fields, dict) else {}
+    for name in ("matchfeatures", "summaryfeatures"):
+        if isinstance(features := stored.get(name), dict):
+            stored = features | stored
+    return stored
 
 
 def get_assigned(field: str | None, update: Any) -> Any:
@@ -161,16 +173,16 @@ def _unwrap(header: VespaHeader, data: Any) -> Any:
     type_ = data.get("type")
     is_typed = isinstance(type_, str) and type_.lstrip().startswith(("tensor", "double"))
     is_map = bool(header.mapped) and not is_typed  # unless its values are objects
-    names = {"dimensions"} if is_map else {"dimensions", "type"}
-    members = {key: value for key, value in data.items() if key not in names}
-    if not members and not (is_map and data):
+    ignored = ("dimensions",) if is_map else ("dimensions", "type")
+    keys = [key for key in data if key not in ignored]
+    if not keys and not (is_map and data):
         return {}
-    key, content = next(iter(members.items()), ("", None))
+    content = data[keys[0]] if keys else None
     first = content[:1] if isinstance(content, list) else [content]
     is_map = is_map and not all(isinstance(item, dict) for item in first)
-    if is_map or len(members) != 1 or key not in _CONTENT_KEYS:
+    if is_map or len(keys) != 1 or keys[0] not in _CONTENT_KEYS:
         return data
-    return {} if key == "cells" and not content else content
+    return {} if keys[0] == "cells" and not content else content
 
 
 def _parse_blocks(header: VespaHeader, content: Any) -> Mapping[Labels, Cells]:
@@ -325,26 +337,28 @@ def _parse_number(value: Any) -> float:
 def build_tensor(
     header: VespaHeader, rows: Sequence[Labels], blocks: Array, form: Form
 ) -> dict[str, Any]:
-    """Return the JSON object of a tensor from the labels and the encoded cells of its blocks."""
-    if form not in get_args(Form):
-        raise build_choice_error("form", form, get_args(Form))
+    """Return the JSON object of a tensor from the labels and the encoded cells of its blocks.
+
+    The caller adds the type, which is the same for many tensors.
+    """
+    if form not in _FORMS:
+        raise build_choice_error("form", form, _FORMS)
     mapped, indexed = header.mapped, header.indexed
-    tensor: dict[str, Any] = {"type": format_type(header)}
     if form == "long" or (len(mapped) > 1 and not indexed):
         indices = [tuple(map(str, index)) for index in np.ndindex(header.lengths)]
         rows = [row + index for row in rows for index in indices]
         cells = _list_values(blocks.reshape(-1), header.element)
-        return tensor | {"cells": _add_addresses(mapped + indexed, rows, "value", cells)}
+        return {"cells": _add_addresses(mapped + indexed, rows, "value", cells)}
     if form == "hex" and indexed:
         values = [block.tobytes().hex().upper() for block in blocks]
     else:
         values = _list_values(blocks, header.element)
     if len(mapped) > 1:
-        return tensor | {"blocks": _add_addresses(mapped, rows, "values", values)}
+        return {"blocks": _add_addresses(mapped, rows, "values", values)}
     if mapped:
         labels = (row[0] for row in rows)
-        return tensor | {"blocks" if indexed else "cells": dict(zip(labels, values, strict=True))}
-    return tensor | {"values": values[0] if indexed else values}
+        return {"blocks" if indexed else "cells": dict(zip(labels, values, strict=True))}
+    return {"values": values[0] if indexed else values}
 
 
 def _add_addresses(

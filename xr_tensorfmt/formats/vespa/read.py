@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -63,8 +63,9 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     cells: Layout = Dense(header.lengths, header.element, header.stop)
     stop = header.stop + header.blocks * header.block_bytes
     coordinates: tuple[Tensor, ...] = ()
+    findings: tuple[Finding, ...] = ()
     if header.mapped:
-        cells, stop, dims, coordinates = _read_blocks(header, source, options)
+        cells, stop, dims, coordinates, findings = _read_blocks(header, source, options)
     else:
         options.refuse_stored(source.name)
         dims = _name_dimensions(header, options)
@@ -88,13 +89,14 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         "dtype": header.element.encoding,
     }
     tensor = Tensor(options.name, dims, cells, {TYPE: header.type}, encoding)
-    return Container((tensor,), coordinates, ends=(End(source, stop, header.type),))
+    ends = (End(source, stop, header.type),)
+    return Container((tensor,), coordinates, findings=findings, ends=ends)
 
 
 def _read_blocks(
     header: VespaHeader, source: Source, options: OpenOptions
-) -> tuple[Layout, int, tuple[str, ...], tuple[Tensor, ...]]:
-    """Return the cells, the end of the file, the dimensions, and the labels."""
+) -> tuple[Layout, int, tuple[str, ...], tuple[Tensor, ...], tuple[Finding, ...]]:
+    """Return the cells, the end of the file, the dimensions, the labels, and findings."""
     count, is_dense = len(header.mapped), options["sparse"] == "dense"
     is_index = is_dense or (count == 1 and options["sparse"] == "auto")
     # To write a region of a file, labels are not needed.
@@ -108,6 +110,9 @@ def _read_blocks(
         raise TensorFormatError(source.name, field, header.blocks, expected, hint, header.stop)
     blocks, columns = _scan_blocks(header, source, count if is_loaded else 0)
     cells: Layout = blocks
+    findings: tuple[Finding, ...] = ()
+    if is_loaded and not is_dense:
+        findings = tuple(islice(_report_repeated_blocks(source, blocks, columns[0]), 1))
     if is_dense:
         cells, columns = _build_outer_product(source, blocks, columns, options["fill_value"])
     labels: list[Layout] = [Labels(blocks, dimension) for dimension in range(count)]
@@ -117,7 +122,8 @@ def _read_blocks(
     dims = names if is_index else (BLOCK, *names[count:])
     label_dims = names if is_index else (BLOCK,) * count
     parts = zip(names, label_dims, labels, strict=False)
-    return cells, blocks.stop, dims, tuple(Tensor(name, (dim,), x) for name, dim, x in parts)
+    coordinates = tuple(Tensor(name, (dim,), label) for name, dim, label in parts)
+    return cells, blocks.stop, dims, coordinates, findings
 
 
 def _scan_blocks(header: VespaHeader, source: Source, columns: int) -> tuple[Blocks, list[Strings]]:
@@ -280,25 +286,38 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
     blocks, source = container.tensors[0].layout, reader.source
     if not isinstance(blocks, Blocks):
         return
-    count = blocks.header.blocks
-    columns = [Labels(blocks, dimension) for dimension in range(len(blocks.header.mapped))]
+    firsts = range(0, blocks.header.blocks, _BATCH_LABELS)
+    batches = (_read_rows(source, blocks, first, _BATCH_LABELS) for first in firsts)
+    rows = chain.from_iterable(batches)
+    yield from islice(_report_repeated_blocks(source, blocks, rows), limit)
 
-    def read_rows(start: int, stop: int) -> Iterator[Row]:
-        part = Selection((count,), (range(start, min(stop, count)),))
-        return zip(*(read_layout(column, source, part) for column in columns), strict=True)
 
-    batches = (read_rows(first, first + _BATCH_LABELS) for first in range(0, count, _BATCH_LABELS))
-    for block, earlier in islice(find_repeated_blocks(chain.from_iterable(batches)), limit):
-        labels = shorten(", ".join(map(repr, next(read_rows(block, block + 1)))))
+def _read_rows(source: Source, blocks: Blocks, start: int, count: int) -> Iterator[Row]:
+    """Read the labels of consecutive blocks."""
+    total, rank = blocks.header.blocks, len(blocks.header.mapped)
+    part = Selection((total,), (range(start, min(start + count, total)),))
+    columns = (read_layout(Labels(blocks, dimension), source, part) for dimension in range(rank))
+    return zip(*columns, strict=True)
+
+
+def _report_repeated_blocks(
+    source: Source, blocks: Blocks, rows: Iterable[Hashable]
+) -> Iterator[Finding]:
+    for block, earlier in find_repeated_blocks(rows):
+        (row,) = _read_rows(source, blocks, block, 1)
+        labels = shorten(", ".join(map(repr, row)))
         field, actual = f"the labels of block {block}", f"{labels}, which block {earlier} has too"
         hint = "both are kept, but Vespa may refuse the file or keep only one; remove one"
         offset = int(blocks.offsets[block])
         yield Finding(source.name, field, actual, "", hint, offset, "warning")
 
 
-def find_repeated_blocks(rows: Iterable[Row]) -> Iterator[tuple[int, int]]:
+def find_repeated_blocks(rows: Iterable[Hashable]) -> Iterator[tuple[int, int]]:
     """Yield each block with the labels of an earlier block, and that block. Keep only hashes."""
     hashes = np.fromiter(map(hash, rows), np.int64)
+    ordered = np.sort(hashes)
+    if (ordered[1:] != ordered[:-1]).all():
+        return
     _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
     earlier = first[inverse]
     for block in np.flatnonzero(earlier != np.arange(earlier.size)).tolist():

@@ -49,7 +49,7 @@ LOCAL_WINDOW_BYTES = 4 << 20
 # Bytes to read at a time if the window should only contain the labels of one block.
 _LABEL_WINDOW_BYTES = 4 << 10
 # Blocks to scan one by one before numpy looks for more with labels of the same lengths.
-_MIN_ALIKE = 256
+_MIN_ALIKE = 512
 # Cells of a local file that are larger than this are skipped rather than read.
 _LARGE_BLOCK_BYTES = 64 << 10
 
@@ -293,13 +293,13 @@ def scan_blocks(window: Bytes, header: VespaHeader, limit: int) -> Integers:
 
     Blocks whose labels are not complete are left out.
     """
-    parts, found, start, stop, alike = [np.zeros(1, np.int64)], 0, 0, 0, 0
+    parts, found, start, stop, size = [np.zeros(1, np.int64)], 0, 0, 0, 0
     while found < limit:
+        ends = _find_alike(window, header, start, stop, min(size, limit - found))
         # Little is compared in vain.
-        ends = _find_alike(window, header, start, stop, min(8 * alike, limit - found))
-        alike = ends.size
-        if not alike:
-            count, alike = min(_MIN_ALIKE, limit - found), _MIN_ALIKE
+        size = 8 * ends.size if ends.size >= _MIN_ALIKE else 0
+        if not ends.size:
+            count, size = min(_MIN_ALIKE, limit - found), _MIN_ALIKE
             ends = np.array(_scan_each(window, header, stop, count), dtype=np.int64)
             if not ends.size:
                 break

@@ -20,8 +20,8 @@ from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, Dense, EncodedBatch, view_as_bytes
 from xr_tensorfmt.core.selection import Selection, indices_to_array
-from xr_tensorfmt.errors import did_you_mean, shorten
-from xr_tensorfmt.formats.vespa.json_forms import Form, build_tensor, is_type
+from xr_tensorfmt.errors import did_you_mean, shorten, warn
+from xr_tensorfmt.formats.vespa.json_forms import Form, build_tensor, format_type, is_type
 from xr_tensorfmt.formats.vespa.read import Blocks, Row, find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
@@ -165,6 +165,8 @@ def _check_dropped(
     coordinate = checked.coordinates[name]
     subject, hint = f"the coordinate {name!r}", f"call drop_vars({name!r})"
     dim = coordinate.dims[0] if coordinate.ndim == 1 else None
+    if name not in dims and dim in dims and not block_dims and coordinate.dtype.kind in "UTO":
+        hint += f", or rename({{{dim!r}: {BLOCK!r}}}) if these are the labels of blocks"
     if dim in dims and (dim == name or (dim == BLOCK and block_dims in ([], [dim]))):
         subject += f", because some of its labels ({coordinate.dtype}) are not str"
         hint = f"select labels that are not missing, and convert them by ds.assign_coords({name}="
@@ -301,7 +303,12 @@ def format_feed(
         documents.setdefault(row[position], []).append(block)
     if prefix and (label := next((x for x in documents if x.startswith(prefix)), None)):
         raise ValueError(f"the label {label!r} already begins with prefix={prefix!r}; omit prefix=")
-    remaining = iter(documents.items())
+    if label := next((x for x in documents if not (prefix + x).startswith("id:")), None):
+        warn(
+            f"the id {prefix + label!r} does not begin with 'id:', as Vespa requires; pass "
+            "prefix='id:<namespace>:<document type>::'"
+        )
+    type_, remaining = format_type(header), iter(documents.items())
     while batch := dict(islice(remaining, BATCH_DOCUMENTS)):
         blocks = np.array([block for own in batch.values() for block in own])
         # Selecting a range of a dask array is faster.
@@ -313,9 +320,10 @@ def format_feed(
             rows = [
                 row[:position] + row[position + 1 :] for row in map(tensor.rows.__getitem__, own)
             ]
-            content = build_tensor(header, rows, cells[part], form)
+            content = {"type": type_, **build_tensor(header, rows, cells[part], form)}
             value = {"assign": content} if operation == "update" else content
+            document = {operation: prefix + label, "fields": {field: value}}
             try:
-                yield orjson.dumps({operation: prefix + label, "fields": {field: value}}) + b"\n"
+                yield orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
             except orjson.JSONEncodeError as error:
                 raise ValueError(f"the document {label!r} has a wrong label: {error}") from error
