@@ -138,16 +138,11 @@ class Extents:
                 part = gather_uniform(window, starts[first : first + step], length)
                 out[first * length :][: part.size] = part
             return
-        stop = 0
         if self.nbytes < _SHORT_PIECE * len(self):
-            step = _BATCH_BYTES // _SHORT_PIECE
-            for first in range(0, len(self), step):
-                lengths = self.lengths[first : first + step]
-                shifts = starts[first : first + step] - np.cumsum(lengths) + lengths
-                part = window[np.arange(lengths.sum()) + np.repeat(shifts, lengths)]
-                out[stop : stop + part.size] = part
-                stop += part.size
+            shifts = starts - np.cumsum(self.lengths) + self.lengths
+            out[...] = window[np.arange(out.size) + np.repeat(shifts, self.lengths)]
             return
+        stop = 0
         for start, size in zip(starts.tolist(), self.lengths.tolist(), strict=True):
             out[stop : stop + size] = window[start : start + size]
             stop += size

@@ -202,8 +202,6 @@ class Documents:
     left_out: dict[bytes, str] = dataclass_field(default_factory=dict)
     known_fields: set[str] = dataclass_field(default_factory=set)
     removed: set[bytes] = dataclass_field(default_factory=set)
-    # The places of updates of some cells.
-    partial: dict[bytes, str] = dataclass_field(default_factory=dict)
     # The number of operations with a condition.
     conditions: int = 0
     # The feed and its line that is read, and the first and last character of the feed so far.
@@ -222,16 +220,11 @@ class Documents:
                 self._check_ends()
             except ValueError as error:
                 raise ValueError(f"{self.feed}: line {self.line}: {error}") from error
-        partial = (
-            f"{len(self.partial)} updates change only some cells of the field {self.field!r}, the "
-            f"first in {next(iter(self.partial.values()), '')}; open the stored documents, as "
-            "`vespa visit` prints them"
-        )
         if not self.tensors:
             known = sorted(self.known_fields)
             hint = f"{did_you_mean(self.field, known)}, expected one of {known}" if known else ""
-            hint = "" if self.field in known else hint
-            hint = f": {partial}" if self.partial else hint
+            if self.field in known:
+                hint = f"; the first document is in {next(iter(self.left_out.values()), name)}"
             raise ValueError(f"{name}: no document has a tensor in the field {self.field!r}{hint}")
         if self.left_out:
             warn(
@@ -240,8 +233,6 @@ class Documents:
             )
         if self.conditions:
             warn(f"{name}: {self.conditions} operations have a condition, which is ignored")
-        if self.partial:
-            warn(f"{name}: documents are left out: {partial}")
         counts, contents = zip(*self.tensors.values(), strict=True)
         header = parse_type(str(self.type))
         mapped = tuple(sorted((*header.mapped, self.dim)))
@@ -311,14 +302,15 @@ class Documents:
                 return
             is_partial = isinstance(tensor, dict) and not tensor.keys().isdisjoint(_PARTIAL)
             tensor = None if is_partial else get_assigned(self.field, tensor)
-        id_, label = self._find_label(document, stored, has_tensor=tensor is not None)
+        id_ = self._find_id(document, stored, is_needed=tensor is not None)
+        place = f"line {self.line} of {self.feed}"
+        label = pack_string(place if id_ is None else id_[len(self.prefix) :])
         if "condition" in document:
             self.conditions += 1
         if is_update and label in self.removed and not document.get("create"):
             return
         (self.removed.add if "remove" in document else self.removed.discard)(label)
         self.left_out.pop(label, None)
-        self.partial.pop(label, None)
         try:
             count, cells = (0, b"") if tensor is None else self._pack(tensor, label)
         except ValueError as error:
@@ -328,28 +320,24 @@ class Documents:
             return
         self.tensors.pop(label, None)
         if "remove" not in document:
-            (self.partial if is_partial else self.left_out)[label] = self._place
+            partial = "an update of some cells; open the stored documents"
+            self.left_out[label] = f"{place}, {partial}" if is_partial else place
 
-    @property
-    def _place(self) -> str:
-        return f"line {self.line} of {self.feed}"
-
-    def _find_label(
-        self, document: Mapping[str, Any], fields: Mapping[str, Any], *, has_tensor: bool
-    ) -> tuple[Any, bytes]:
-        """Return the id of a document, and its packed label."""
+    def _find_id(
+        self, document: Mapping[str, Any], fields: Mapping[str, Any], *, is_needed: bool
+    ) -> str | None:
+        """Return the id of a document if it has one with the prefix."""
         id_ = document.get("put") or document.get("update") or document.get("remove")
         # The hit of a query may have an id of its own.
         id_ = id_ or fields.get("documentid") or document.get("id")
         if isinstance(id_, str) and id_.startswith(self.prefix):
-            return id_, pack_string(id_[len(self.prefix) :])
-        if id_ is None:
-            for key in document:
-                if similar := did_you_mean(key, _OPERATIONS):
-                    raise ValueError(f"{key!r}{similar} is not an operation")
-        if has_tensor:
+            return id_
+        for key in document if id_ is None else ():
+            if similar := did_you_mean(key, _OPERATIONS):
+                raise ValueError(f"{key!r}{similar} is not an operation")
+        if is_needed:
             raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
-        return id_, pack_string(self._place)
+        return None
 
     def _pack(self, tensor: Any, label: bytes) -> tuple[int, bytes]:
         """Return the number and the bytes of the blocks of a document."""

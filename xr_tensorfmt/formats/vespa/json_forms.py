@@ -38,9 +38,10 @@ _SCALARS = {"double": "tensor()"}
 MARGIN = "\ufeff \t\r\n"
 """White space and a byte order mark."""
 
-# Formats a part of a value that may be large or deeply nested.
+# `show` formats a part of a value that may be large or deeply nested.
 _repr = Repr()
 _repr.maxstring = _repr.maxother = 200
+show = _repr.repr
 
 Labels = tuple[str, ...]
 """The labels of a block, one per mapped dimension."""
@@ -99,11 +100,6 @@ def load_json(content: Any) -> Any:
     except orjson.JSONDecodeError as error:
         hint = "pass the text of one document, not several lines or a path"
         raise ValueError(f"{show(redact(text[:1000]))} is not JSON: {error}; {hint}") from None
-
-
-def show(value: object) -> str:
-    """Return a short representation of a value."""
-    return _repr.repr(value)
 
 
 def select_field(data: Any, field: str | None) -> Any:
@@ -252,8 +248,11 @@ def _parse_address(
 
 def _parse_values(header: VespaHeader, values: Any) -> Cells:
     """Return the cells of a block from numbers, nested or not, or hexadecimal digits."""
-    if isinstance(values, str) and (header.indexed or _is_scalar_digits(header, values)):
-        return _parse_digits(header, values)
+    if isinstance(values, str):
+        # A scalar may have the digits of the right cell type or not.
+        is_scalar = not header.mapped and len(values) in _ELEMENT_BY_DIGITS
+        if header.indexed or (is_scalar and _HEX.fullmatch(values)):
+            return _parse_digits(header, values)
     is_flat = isinstance(values, list) and len(values) == header.cells
     if not is_flat or isinstance(values[0], list):
         array = np.array(values, dtype=object, ndmin=1)
@@ -265,11 +264,6 @@ def _parse_values(header: VespaHeader, values: Any) -> Cells:
         values = array.ravel().tolist()
     is_numeric = {int, float}.issuperset(map(type, values))
     return values if is_numeric else list(map(_parse_number, values))
-
-
-def _is_scalar_digits(header: VespaHeader, string: str) -> bool:
-    """Return whether a string has the digits of a scalar, of the right cell type or not."""
-    return not header.mapped and len(string) in _ELEMENT_BY_DIGITS and bool(_HEX.fullmatch(string))
 
 
 def _parse_digits(header: VespaHeader, digits: str) -> Cells:
@@ -337,10 +331,7 @@ def _parse_number(value: Any) -> float:
 def build_tensor(
     header: VespaHeader, rows: Sequence[Labels], blocks: Array, form: Form
 ) -> dict[str, Any]:
-    """Return the JSON object of a tensor from the labels and the encoded cells of its blocks.
-
-    The caller adds the type, which is the same for many tensors.
-    """
+    """Return a tensor in JSON without its type, from the labels and the encoded cells of blocks."""
     if form not in _FORMS:
         raise build_choice_error("form", form, _FORMS)
     mapped, indexed = header.mapped, header.indexed

@@ -65,7 +65,10 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     coordinates: tuple[Tensor, ...] = ()
     findings: tuple[Finding, ...] = ()
     if header.mapped:
-        cells, stop, dims, coordinates, findings = _read_blocks(header, source, options)
+        cells, stop, dims, coordinates = _read_blocks(header, source, options)
+        if isinstance(cells, Blocks) and isinstance(labels := coordinates[0].layout, InMemory):
+            repeated = _report_repeated_blocks(source, cells, labels.values)
+            findings = tuple(islice(repeated, 1))
     else:
         options.refuse_stored(source.name)
         dims = _name_dimensions(header, options)
@@ -95,8 +98,8 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 
 def _read_blocks(
     header: VespaHeader, source: Source, options: OpenOptions
-) -> tuple[Layout, int, tuple[str, ...], tuple[Tensor, ...], tuple[Finding, ...]]:
-    """Return the cells, the end of the file, the dimensions, the labels, and findings."""
+) -> tuple[Layout, int, tuple[str, ...], tuple[Tensor, ...]]:
+    """Return the cells, the end of the file, the dimensions, and the labels."""
     count, is_dense = len(header.mapped), options["sparse"] == "dense"
     is_index = is_dense or (count == 1 and options["sparse"] == "auto")
     # To write a region of a file, labels are not needed.
@@ -110,9 +113,6 @@ def _read_blocks(
         raise TensorFormatError(source.name, field, header.blocks, expected, hint, header.stop)
     blocks, columns = _scan_blocks(header, source, count if is_loaded else 0)
     cells: Layout = blocks
-    findings: tuple[Finding, ...] = ()
-    if is_loaded and not is_dense:
-        findings = tuple(islice(_report_repeated_blocks(source, blocks, columns[0]), 1))
     if is_dense:
         cells, columns = _build_outer_product(source, blocks, columns, options["fill_value"])
     labels: list[Layout] = [Labels(blocks, dimension) for dimension in range(count)]
@@ -122,8 +122,7 @@ def _read_blocks(
     dims = names if is_index else (BLOCK, *names[count:])
     label_dims = names if is_index else (BLOCK,) * count
     parts = zip(names, label_dims, labels, strict=False)
-    coordinates = tuple(Tensor(name, (dim,), label) for name, dim, label in parts)
-    return cells, blocks.stop, dims, coordinates, findings
+    return cells, blocks.stop, dims, tuple(Tensor(name, (dim,), x) for name, dim, x in parts)
 
 
 def _scan_blocks(header: VespaHeader, source: Source, columns: int) -> tuple[Blocks, list[Strings]]:

@@ -295,10 +295,12 @@ def scan_blocks(window: Bytes, header: VespaHeader, limit: int) -> Integers:
     """
     parts, found, start, stop, size = [np.zeros(1, np.int64)], 0, 0, 0, 0
     while found < limit:
-        ends = _find_alike(window, header, start, stop, min(size, limit - found))
+        count = min(size, limit - found)
+        alike = _count_alike(window, header, start, stop, count) if count else 0
+        ends = stop + (stop - start) * np.arange(1, alike + 1)
         # Little is compared in vain.
-        size = 8 * ends.size if ends.size >= _MIN_ALIKE else 0
-        if not ends.size:
+        size = 8 * alike if alike >= _MIN_ALIKE else 0
+        if not alike:
             count, size = min(_MIN_ALIKE, limit - found), _MIN_ALIKE
             ends = np.array(_scan_each(window, header, stop, count), dtype=np.int64)
             if not ends.size:
@@ -309,22 +311,18 @@ def scan_blocks(window: Bytes, header: VespaHeader, limit: int) -> Integers:
     return np.concatenate(parts)
 
 
-def _find_alike(window: Bytes, header: VespaHeader, start: int, stop: int, limit: int) -> Integers:
-    """Return the ends of the next blocks while their labels are as long as those at `start`."""
-    if not limit:
-        return np.empty(0, np.int64)
-    step = stop - start
+def _count_alike(window: Bytes, header: VespaHeader, start: int, stop: int, limit: int) -> int:
+    """Return how many of the next blocks have labels as long as those at `start`."""
+    step, position = stop - start, start
     # Only the labels of the last block must be within the window.
-    count, position = min(limit, (window.size + header.block_bytes - stop) // step), start
+    count = min(limit, (window.size + header.block_bytes - stop) // step)
     for _ in header.mapped:
-        length = int(window[position])
-        lengths = window[position + step : position + count * step + 1 : step]
-        is_other = lengths != length
-        if length >= LONG_BIT or not count:
-            return np.empty(0, np.int64)
+        if (length := int(window[position])) >= LONG_BIT:
+            return 0
+        is_other = window[position + step : position + count * step + 1 : step] != length
         count = int(is_other.argmax()) if is_other.any() else count
         position += 1 + length
-    return stop + step * np.arange(1, count + 1)
+    return count
 
 
 def _scan_each(window: Bytes, header: VespaHeader, position: int, limit: int) -> list[int]:
@@ -346,9 +344,14 @@ def _scan_each(window: Bytes, header: VespaHeader, position: int, limit: int) ->
 
 def decode_labels(window: Bytes, starts: Integers, dimension: int) -> list[str]:
     """Decode a label of each block. Bytes that are not UTF-8 become surrogates."""
-    lengths, starts = _unpack_lengths(window, starts)
-    for _ in range(dimension):
-        lengths, starts = _unpack_lengths(window, starts + lengths)
+    lengths = np.zeros(1, np.int64)
+    for _ in range(dimension + 1):
+        starts = starts + lengths
+        lengths = window[starts].astype(np.int64)
+        is_long = lengths >= LONG_BIT
+        for block in np.flatnonzero(is_long).tolist():
+            lengths[block] = unpack(window[starts[block] :][:4].tobytes())
+        starts += np.where(is_long, 4, 1)
     # One call decodes all labels if NUL can separate them. A byte of a length precedes each.
     joined = np.empty(int(lengths.sum()) + lengths.size, np.uint8)
     Extents(starts - 1, lengths + 1).gather(window, 0, joined)
@@ -357,13 +360,3 @@ def decode_labels(window: Bytes, starts: Integers, dimension: int) -> list[str]:
         return str(joined.data[1:], "utf-8", "surrogateescape").split("\0")
     view, slices = window.data, zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
     return [str(view[start:stop], "utf-8", "surrogateescape") for start, stop in slices]
-
-
-def _unpack_lengths(window: Bytes, starts: Integers) -> tuple[Integers, Integers]:
-    """Unpack the lengths of labels. Return them, and the positions after them."""
-    lengths = window[starts].astype(np.int64)
-    is_long = lengths >= LONG_BIT
-    for start in np.flatnonzero(is_long).tolist():
-        position = int(starts[start])
-        lengths[start] = unpack(window.data[position : position + 4])
-    return lengths, starts + np.where(is_long, 4, 1)
