@@ -229,7 +229,9 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no field": (
         LINES, {"field": "vectr"},
         r"no document has .* field 'vectr' .did you mean 'vector'.., expected one of .'other', "),
-    "null": ([{"fields": {"vector": None}}], {}, "no .* tensor in the field 'vector'; the .* is in line 1 of"),
+    "null": (
+        [{"fields": {"vector": None}}], {}, "no .* tensor in the field 'vector'; the .* is in line 1 of",
+    ),
     "no documents": ([""], {}, "no document has a tensor in"),
     "other id": (LINES, {"prefix": "id:x"}, "line 2: the id .* 'id:shop:user::a', expected .id:x"),
     "no id": ([{"fields": {"vector": [1, 2]}}], {}, "line 1: the id of the document is None"),
