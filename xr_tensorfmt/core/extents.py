@@ -20,8 +20,6 @@ Transfer = tuple[int, int, "Extents", Bytes]
 
 # Length of a range in bytes from which slicing is as fast as fancy indexing.
 _LONG_PIECE = 1 << 14
-# Mean length of ranges in bytes below which fancy indexing is faster than slicing each.
-_SHORT_PIECE = 64
 # Bytes of short ranges to gather at a time. More would need new pages, which cost more than copies.
 _BATCH_BYTES = 1 << 18
 
@@ -137,10 +135,6 @@ class Extents:
             for first in range(0, starts.size, step):
                 part = gather_uniform(window, starts[first : first + step], length)
                 out[first * length :][: part.size] = part
-            return
-        if self.nbytes < _SHORT_PIECE * len(self):
-            shifts = starts - np.cumsum(self.lengths) + self.lengths
-            out[...] = window[np.arange(out.size) + np.repeat(shifts, self.lengths)]
             return
         stop = 0
         for start, size in zip(starts.tolist(), self.lengths.tolist(), strict=True):

@@ -230,7 +230,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
         LINES, {"field": "vectr"},
         r"no document has .* field 'vectr' .did you mean 'vector'.., expected one of .'other', "),
     "null": (
-        [{"fields": {"vector": None}}], {}, "no .* tensor in the field 'vector'; the .* is in line 1 of",
+        [{"fields": {"vector": None}}], {}, "no .* tensor in the field 'vector'; .* line 1 of",
     ),
     "no documents": ([""], {}, "no document has a tensor in"),
     "other id": (LINES, {"prefix": "id:x"}, "line 2: the id .* 'id:shop:user::a', expected .id:x"),

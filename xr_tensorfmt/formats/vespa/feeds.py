@@ -184,12 +184,20 @@ def _warn_of_partial_result(root: Mapping[str, Any]) -> None:
         warn(f"hits may be missing, because the query was not answered completely: {reason}")
 
 
+def _find_id(document: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
+    """Return the id of a document. Raise ValueError if its operation is misspelt."""
+    id_ = document.get("put") or document.get("update") or document.get("remove")
+    # The hit of a query may have an id of its own.
+    id_ = id_ or fields.get("documentid") or document.get("id")
+    for key in document if id_ is None else ():
+        if similar := did_you_mean(key, _OPERATIONS):
+            raise ValueError(f"{key!r}{similar} is not an operation")
+    return id_
+
+
 @dataclass
 class Documents:
-    """The tensors of documents, in the order of the first put of each.
-
-    The last put, update or remove of a document counts.
-    """
+    """The tensors of documents by first put. The last put, update or remove of each counts."""
 
     field: str
     # The type of the tensors, or None until a document states it.
@@ -302,9 +310,13 @@ class Documents:
                 return
             is_partial = isinstance(tensor, dict) and not tensor.keys().isdisjoint(_PARTIAL)
             tensor = None if is_partial else get_assigned(self.field, tensor)
-        id_ = self._find_id(document, stored, is_needed=tensor is not None)
+        id_ = _find_id(document, stored)
+        is_own = isinstance(id_, str) and id_.startswith(self.prefix)
+        if not is_own and tensor is not None:
+            raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
         place = f"line {self.line} of {self.feed}"
-        label = pack_string(place if id_ is None else id_[len(self.prefix) :])
+        place += ", an update of some cells; open the stored documents" if is_partial else ""
+        label = pack_string(str(id_)[len(self.prefix) :] if is_own else place)
         if "condition" in document:
             self.conditions += 1
         if is_update and label in self.removed and not document.get("create"):
@@ -320,24 +332,7 @@ class Documents:
             return
         self.tensors.pop(label, None)
         if "remove" not in document:
-            partial = "an update of some cells; open the stored documents"
-            self.left_out[label] = f"{place}, {partial}" if is_partial else place
-
-    def _find_id(
-        self, document: Mapping[str, Any], fields: Mapping[str, Any], *, is_needed: bool
-    ) -> str | None:
-        """Return the id of a document if it has one with the prefix."""
-        id_ = document.get("put") or document.get("update") or document.get("remove")
-        # The hit of a query may have an id of its own.
-        id_ = id_ or fields.get("documentid") or document.get("id")
-        if isinstance(id_, str) and id_.startswith(self.prefix):
-            return id_
-        for key in document if id_ is None else ():
-            if similar := did_you_mean(key, _OPERATIONS):
-                raise ValueError(f"{key!r}{similar} is not an operation")
-        if is_needed:
-            raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
-        return None
+            self.left_out[label] = place
 
     def _pack(self, tensor: Any, label: bytes) -> tuple[int, bytes]:
         """Return the number and the bytes of the blocks of a document."""

@@ -27,7 +27,7 @@ from xr_tensorfmt.core.layout import (
 from xr_tensorfmt.core.layout import read as read_layout
 from xr_tensorfmt.core.selection import Indices, Selection, indices_to_array
 from xr_tensorfmt.core.source import Source, Step
-from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
+from xr_tensorfmt.errors import Finding, TensorFormatError, shorten, warn
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
     STRING_DTYPE,
@@ -43,6 +43,8 @@ MAX_BLOCKS = 1 << 26
 
 MAX_INDEXED_LABELS = 1 << 23
 """Limit on the blocks if their labels are kept, each in about 60 bytes of memory."""
+
+_REPEATED = "both are kept, but Vespa may refuse the file or keep only one; remove one"
 
 # Labels to compare at a time.
 _BATCH_LABELS = 1 << 16
@@ -63,12 +65,8 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     cells: Layout = Dense(header.lengths, header.element, header.stop)
     stop = header.stop + header.blocks * header.block_bytes
     coordinates: tuple[Tensor, ...] = ()
-    findings: tuple[Finding, ...] = ()
     if header.mapped:
         cells, stop, dims, coordinates = _read_blocks(header, source, options)
-        if isinstance(cells, Blocks) and isinstance(labels := coordinates[0].layout, InMemory):
-            repeated = _report_repeated_blocks(source, cells, labels.values)
-            findings = tuple(islice(repeated, 1))
     else:
         options.refuse_stored(source.name)
         dims = _name_dimensions(header, options)
@@ -92,8 +90,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         "dtype": header.element.encoding,
     }
     tensor = Tensor(options.name, dims, cells, {TYPE: header.type}, encoding)
-    ends = (End(source, stop, header.type),)
-    return Container((tensor,), coordinates, findings=findings, ends=ends)
+    return Container((tensor,), coordinates, ends=(End(source, stop, header.type),))
 
 
 def _read_blocks(
@@ -113,6 +110,10 @@ def _read_blocks(
         raise TensorFormatError(source.name, field, header.blocks, expected, hint, header.stop)
     blocks, columns = _scan_blocks(header, source, count if is_loaded else 0)
     cells: Layout = blocks
+    if is_loaded and not is_dense:
+        for block, earlier in islice(find_repeated_blocks(columns[0]), 1):
+            label = shorten(repr(columns[0][block]))
+            warn(f"{source.name}: blocks {earlier} and {block} have the label {label}; {_REPEATED}")
     if is_dense:
         cells, columns = _build_outer_product(source, blocks, columns, options["fill_value"])
     labels: list[Layout] = [Labels(blocks, dimension) for dimension in range(count)]
@@ -285,30 +286,19 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
     blocks, source = container.tensors[0].layout, reader.source
     if not isinstance(blocks, Blocks):
         return
-    firsts = range(0, blocks.header.blocks, _BATCH_LABELS)
-    batches = (_read_rows(source, blocks, first, _BATCH_LABELS) for first in firsts)
-    rows = chain.from_iterable(batches)
-    yield from islice(_report_repeated_blocks(source, blocks, rows), limit)
+    count = blocks.header.blocks
+    columns = [Labels(blocks, dimension) for dimension in range(len(blocks.header.mapped))]
 
+    def read_rows(start: int, stop: int) -> Iterator[Row]:
+        part = Selection((count,), (range(start, min(stop, count)),))
+        return zip(*(read_layout(column, source, part) for column in columns), strict=True)
 
-def _read_rows(source: Source, blocks: Blocks, start: int, count: int) -> Iterator[Row]:
-    """Read the labels of consecutive blocks."""
-    total, rank = blocks.header.blocks, len(blocks.header.mapped)
-    part = Selection((total,), (range(start, min(start + count, total)),))
-    columns = (read_layout(Labels(blocks, dimension), source, part) for dimension in range(rank))
-    return zip(*columns, strict=True)
-
-
-def _report_repeated_blocks(
-    source: Source, blocks: Blocks, rows: Iterable[Hashable]
-) -> Iterator[Finding]:
-    for block, earlier in find_repeated_blocks(rows):
-        (row,) = _read_rows(source, blocks, block, 1)
-        labels = shorten(", ".join(map(repr, row)))
+    batches = (read_rows(first, first + _BATCH_LABELS) for first in range(0, count, _BATCH_LABELS))
+    for block, earlier in islice(find_repeated_blocks(chain.from_iterable(batches)), limit):
+        labels = shorten(", ".join(map(repr, next(read_rows(block, block + 1)))))
         field, actual = f"the labels of block {block}", f"{labels}, which block {earlier} has too"
-        hint = "both are kept, but Vespa may refuse the file or keep only one; remove one"
         offset = int(blocks.offsets[block])
-        yield Finding(source.name, field, actual, "", hint, offset, "warning")
+        yield Finding(source.name, field, actual, "", _REPEATED, offset, "warning")
 
 
 def find_repeated_blocks(rows: Iterable[Hashable]) -> Iterator[tuple[int, int]]:

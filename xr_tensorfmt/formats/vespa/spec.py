@@ -353,9 +353,10 @@ def decode_labels(window: Bytes, starts: Integers, dimension: int) -> list[str]:
             lengths[block] = unpack(window[starts[block] :][:4].tobytes())
         starts += np.where(is_long, 4, 1)
     # One call decodes all labels if NUL can separate them. A byte of a length precedes each.
-    joined = np.empty(int(lengths.sum()) + lengths.size, np.uint8)
-    Extents(starts - 1, lengths + 1).gather(window, 0, joined)
-    joined[np.cumsum(lengths + 1) - lengths - 1] = 0
+    positions = np.cumsum(lengths + 1) - lengths - 1
+    shifts = np.repeat(starts - 1 - positions, lengths + 1)
+    joined = window[np.arange(shifts.size) + shifts]
+    joined[positions] = 0
     if np.count_nonzero(joined) == lengths.sum():
         return str(joined.data[1:], "utf-8", "surrogateescape").split("\0")
     view, slices = window.data, zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
