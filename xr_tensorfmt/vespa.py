@@ -213,9 +213,8 @@ def to_json(
     """
     tensor = arrange_tensor(check_input(data, "the JSON", "Vespa", encoding, drop))
     cells = tensor.encode(tensor.variable.values)
-    rows = tensor.rows
-    cells = cells.reshape(len(rows), *tensor.header.lengths)
-    content = build_tensor(tensor.header, rows, cells, form)
+    cells = cells.reshape(len(tensor.rows), *tensor.header.lengths)
+    content = build_tensor(tensor.header, tensor.rows, cells, form)
     return {"type": format_type(tensor.header), **content}
 
 

@@ -59,7 +59,7 @@ def test_documents_are_those_of_vespa(tmp_path: Path) -> None:
     assert first == {"put": "id:shop:user::u0", "fields": {"vector": vector}}
 
 
-@pytest.mark.filterwarnings("ignore:the id .* does not begin")
+@pytest.mark.filterwarnings("ignore:Vespa requires ids")
 @pytest.mark.parametrize("dim", ["user", "chunk"])
 def test_several_blocks_per_document_round_trip(dim: str, tmp_path: Path) -> None:
     blocks = make_chunks()
@@ -268,7 +268,7 @@ def test_wrong_cells_name_their_line(cells: str, values: Any, message: str) -> N
         vespa.from_jsonl(lines, f"tensor<{cells}>(x[2])", field="v")
 
 
-@pytest.mark.filterwarnings("ignore:the id .* does not begin")
+@pytest.mark.filterwarnings("ignore:Vespa requires ids")
 @pytest.mark.parametrize("cells", ["double", "float", "bfloat16"])
 @pytest.mark.parametrize("form", ["short", "long", "hex"])
 def test_numbers_that_are_not_finite_are_kept(cells: str, form: Any, tmp_path: Path) -> None:
@@ -678,7 +678,7 @@ def test_features_of_a_query_are_found() -> None:
 
 
 def test_ids_that_vespa_refuses_warn(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="the id 'u0' does not begin with 'id:'.*; pass prefix="):
+    with pytest.warns(UserWarning, match="Vespa requires ids such as .*, not 'u0'; use prefix="):
         vespa.to_jsonl(make_users(), tmp_path / "a.jsonl", field="v", dim="user")
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 8
 

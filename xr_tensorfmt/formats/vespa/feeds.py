@@ -54,10 +54,6 @@ _CONTENT = re.compile(f"[^{re.escape(_SEPARATORS.decode())}]")
 
 _decoder = JSONDecoder()
 
-_OPERATIONS = ("put", "update", "remove")
-# Updates of some cells of a tensor.
-_PARTIAL = ("modify", "add", "remove")
-
 # Ids of parts of the response to a query. They contain hits.
 _GROUPS = ("toplevel", "group:", "grouplist:", "hitlist:")
 
@@ -190,7 +186,7 @@ def _find_id(document: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
     # The hit of a query may have an id of its own.
     id_ = id_ or fields.get("documentid") or document.get("id")
     for key in document if id_ is None else ():
-        if similar := did_you_mean(key, _OPERATIONS):
+        if similar := did_you_mean(key, ("put", "update", "remove")):
             raise ValueError(f"{key!r}{similar} is not an operation")
     return id_
 
@@ -308,7 +304,9 @@ class Documents:
         if is_update:
             if self.field not in stored:
                 return
-            is_partial = isinstance(tensor, dict) and not tensor.keys().isdisjoint(_PARTIAL)
+            is_partial = isinstance(tensor, dict) and bool(
+                tensor.keys() & {"modify", "add", "remove"}
+            )
             tensor = None if is_partial else get_assigned(self.field, tensor)
         id_ = _find_id(document, stored)
         is_own = isinstance(id_, str) and id_.startswith(self.prefix)
@@ -343,8 +341,6 @@ class Documents:
             )
         if self.type is None:
             self.type = format_type(header)
-        if not header.mapped:
-            return 1, label + blocks[()]
         position = bisect(header.mapped, self.dim)
         parts: list[bytes] = []
         for labels, cells in blocks.items():

@@ -51,8 +51,6 @@ Cells = bytes | list[float]
 
 Form = Literal["short", "long", "hex"]
 
-_FORMS = get_args(Form)
-
 
 @lru_cache
 def parse_type(string: str) -> VespaHeader:
@@ -332,8 +330,8 @@ def build_tensor(
     header: VespaHeader, rows: Sequence[Labels], blocks: Array, form: Form
 ) -> dict[str, Any]:
     """Return a tensor in JSON without its type, from the labels and the encoded cells of blocks."""
-    if form not in _FORMS:
-        raise build_choice_error("form", form, _FORMS)
+    if form not in get_args(Form):
+        raise build_choice_error("form", form, get_args(Form))
     mapped, indexed = header.mapped, header.indexed
     if form == "long" or (len(mapped) > 1 and not indexed):
         indices = [tuple(map(str, index)) for index in np.ndindex(header.lengths)]

@@ -32,6 +32,7 @@ from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
     STRING_DTYPE,
     TYPE,
+    Names,
     Strings,
     VespaHeader,
     decode_labels,
@@ -48,9 +49,6 @@ _REPEATED = "both are kept, but Vespa may refuse the file or keep only one; remo
 
 # Labels to compare at a time.
 _BATCH_LABELS = 1 << 16
-
-Row = tuple[str, ...]
-"""The labels of a block."""
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -112,8 +110,8 @@ def _read_blocks(
     cells: Layout = blocks
     if is_loaded and not is_dense:
         for block, earlier in islice(find_repeated_blocks(columns[0]), 1):
-            label = shorten(repr(columns[0][block]))
-            warn(f"{source.name}: blocks {earlier} and {block} have the label {label}; {_REPEATED}")
+            found = f"blocks {earlier} and {block} have the label {columns[0][block]!r:.99}"
+            warn(f"{source.name}: {found}; {_REPEATED}")
     if is_dense:
         cells, columns = _build_outer_product(source, blocks, columns, options["fill_value"])
     labels: list[Layout] = [Labels(blocks, dimension) for dimension in range(count)]
@@ -289,7 +287,7 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
     count = blocks.header.blocks
     columns = [Labels(blocks, dimension) for dimension in range(len(blocks.header.mapped))]
 
-    def read_rows(start: int, stop: int) -> Iterator[Row]:
+    def read_rows(start: int, stop: int) -> Iterator[Names]:
         part = Selection((count,), (range(start, min(stop, count)),))
         return zip(*(read_layout(column, source, part) for column in columns), strict=True)
 
@@ -304,8 +302,7 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
 def find_repeated_blocks(rows: Iterable[Hashable]) -> Iterator[tuple[int, int]]:
     """Yield each block with the labels of an earlier block, and that block. Keep only hashes."""
     hashes = np.fromiter(map(hash, rows), np.int64)
-    ordered = np.sort(hashes)
-    if (ordered[1:] != ordered[:-1]).all():
+    if np.unique(hashes).size == hashes.size:
         return
     _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
     earlier = first[inverse]

@@ -60,6 +60,7 @@ TYPE = "vespa_type"
 """The attribute of a variable that contains `VespaHeader.type`."""
 
 Names = tuple[str, ...]
+"""Names of dimensions, or the labels of a block."""
 
 Strings = NDArray[Any]
 """A one-dimensional array of Python strings."""
@@ -289,10 +290,7 @@ def _check_within(source: Source, block: int, part: str, start: int, stop: int) 
 
 
 def scan_blocks(window: Bytes, header: VespaHeader, limit: int) -> Integers:
-    """Return the positions of up to `limit` blocks, the first at 0, and the end of the last.
-
-    Blocks whose labels are not complete are left out.
-    """
+    """Return the positions of up to `limit` blocks with complete labels, and of their end."""
     parts, found, start, stop, size = [np.zeros(1, np.int64)], 0, 0, 0, 0
     while found < limit:
         count = min(size, limit - found)

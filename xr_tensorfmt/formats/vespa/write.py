@@ -22,13 +22,14 @@ from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, Dense, EncodedBatch, vi
 from xr_tensorfmt.core.selection import Selection, indices_to_array
 from xr_tensorfmt.errors import did_you_mean, shorten, warn
 from xr_tensorfmt.formats.vespa.json_forms import Form, build_tensor, format_type, is_type
-from xr_tensorfmt.formats.vespa.read import Blocks, Row, find_repeated_blocks
+from xr_tensorfmt.formats.vespa.read import Blocks, find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
     CELL_TYPES,
     MAX_INTEGER,
     MAX_NAME_BYTES,
     TYPE,
+    Names,
     Strings,
     VespaHeader,
     pack_string,
@@ -70,7 +71,7 @@ class Arranged:
 
     header: VespaHeader
     # Labels of each block.
-    rows: list[Row]
+    rows: list[Names]
     variable: Variable
     conversion: Conversion
 
@@ -109,7 +110,7 @@ def arrange_tensor(checked: CheckedInput) -> Arranged:
         prod(variable.sizes[dim] for dim in block_dims),
     )
     _check_attrs(checked, name, variable, labels)
-    rows: list[Row] = list(zip(*labels.values(), strict=True)) if labels else [()]
+    rows: list[Names] = list(zip(*labels.values(), strict=True)) if labels else [()]
     for block, earlier in find_repeated_blocks(rows):
         raise ValueError(
             f"{checked.path}: block {block} has the same labels as block {earlier}, "
@@ -269,7 +270,7 @@ class LabelledBlocks(Blocks):
             yield Extents.single(start, stop), joined
 
 
-def pack_blocks(checked: CheckedInput, header: VespaHeader, rows: list[Row]) -> LabelledBlocks:
+def pack_blocks(checked: CheckedInput, header: VespaHeader, rows: list[Names]) -> LabelledBlocks:
     """Pack the labels of all blocks, and compute the offsets of the blocks."""
     try:
         packed = [b"".join(map(pack_string, row)) for row in rows]
@@ -298,16 +299,14 @@ def format_feed(
     position = mapped.index(dim)
     del mapped[position]
     header = replace(tensor.header, mapped=tuple(mapped))
+    others = [row[:position] + row[position + 1 :] for row in tensor.rows]
     documents: dict[str, list[int]] = {}
     for block, row in enumerate(tensor.rows):
         documents.setdefault(row[position], []).append(block)
     if prefix and (label := next((x for x in documents if x.startswith(prefix)), None)):
         raise ValueError(f"the label {label!r} already begins with prefix={prefix!r}; omit prefix=")
     if label := next((x for x in documents if not (prefix + x).startswith("id:")), None):
-        warn(
-            f"the id {prefix + label!r} does not begin with 'id:', as Vespa requires; pass "
-            "prefix='id:<namespace>:<document type>::'"
-        )
+        warn(f"Vespa requires ids such as 'id:shop:user::ann', not {prefix + label!r}; use prefix=")
     type_, remaining = format_type(header), iter(documents.items())
     while batch := dict(islice(remaining, BATCH_DOCUMENTS)):
         blocks = np.array([block for own in batch.values() for block in own])
@@ -317,13 +316,10 @@ def format_feed(
         cells, start = tensor.encode(tensor.variable[key].values), 0
         for label, own in batch.items():
             part, start = slice(start, start + len(own)), start + len(own)
-            rows = [
-                row[:position] + row[position + 1 :] for row in map(tensor.rows.__getitem__, own)
-            ]
+            rows = [others[block] for block in own]
             content = {"type": type_, **build_tensor(header, rows, cells[part], form)}
             value = {"assign": content} if operation == "update" else content
-            document = {operation: prefix + label, "fields": {field: value}}
             try:
-                yield orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
+                yield orjson.dumps({operation: prefix + label, "fields": {field: value}}) + b"\n"
             except orjson.JSONEncodeError as error:
                 raise ValueError(f"the document {label!r} has a wrong label: {error}") from error
