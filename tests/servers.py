@@ -207,7 +207,15 @@ Fault = Callable[[dict, Callable[[], list[bytes]]], "list[bytes] | str | None"]
 
 
 class _Silent(WSGIRequestHandler):
+    timeout = 5  # seconds: aiohttp before 3.14.5 may retry a PUT without its body
+
     def log(self, *_: object) -> None: ...
+
+    def connection_dropped(self, *_: object) -> None:
+        self.close_connection = True
+
+    def handle_expect_100(self) -> bool:
+        return True  # werkzeug answers; after a second answer, aiohttp waits without a limit
 
 
 class S3Store:
@@ -226,7 +234,14 @@ class S3Store:
         self.ranges = True
 
         def application(environ: dict, start_response: Any) -> Any:
-            answer = self.fault(environ, lambda: list(plain(environ, start_response)))
+            # A connection that closes before its body was read is reset, and the answer is lost.
+            if environ.get("CONTENT_LENGTH"):
+                content = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+                environ["wsgi.input"] = BytesIO(content)
+            started: list[Any] = []  # a fault may replace the answer
+            answer = self.fault(
+                environ, lambda: list(plain(environ, lambda *start: started.extend(start)))
+            )
             if answer is None:
                 environ["werkzeug.socket"].shutdown(SHUT_RDWR)
                 raise ConnectionAbortedError
@@ -236,6 +251,7 @@ class S3Store:
                 if environ["REQUEST_METHOD"] == "HEAD":
                     return []
                 return [f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()]
+            start_response(*started)
             return answer
 
         def plain(environ: dict, start_response: Any) -> Any:
@@ -247,10 +263,6 @@ class S3Store:
                     return [b"<Error><Code>AccessDenied</Code><Message>not you</Message></Error>"]
                 if not self.ranges:
                     environ.pop("HTTP_RANGE", None)
-                if environ.get("CONTENT_LENGTH"):
-                    # A client may stop sending, and must not keep the lock.
-                    content = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
-                    environ["wsgi.input"] = BytesIO(content)
                 with inner_lock:
                     return inner(environ, start_response)
 

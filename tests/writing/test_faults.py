@@ -14,6 +14,7 @@ from errno import ENOSPC, ETIMEDOUT
 from functools import partial
 from pathlib import Path
 from threading import Event, Semaphore
+from threading import enumerate as enumerate_threads
 from typing import Any, ClassVar
 
 import dask
@@ -186,6 +187,29 @@ def test_object_found_by_retry_is_uncertain(s3: S3Store, bucket: Any) -> None:
     with pytest.raises(FileExistsError, match=f"exists already; .*; {UNCERTAIN}"):
         to_file(data, url, "mag", storage_options=make_impatient(s3, "lost answer"), mode="x")
     xr.testing.assert_identical(open_lazily(url, storage_options=s3.options).load(), data.compute())
+
+
+@pytest.mark.parametrize("name", ["x.mag", "x.safetensors.index.json"])
+def test_write_without_answer_times_out(
+    s3: S3Store, bucket: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("xr_tensorfmt.writing.upload.CLEANUP_TIMEOUT", 0.1)
+    monkeypatch.setattr("xr_tensorfmt.writing.upload.MIN_RATE", 1e9)
+    url, data, options = f"s3://bucket/{name}", make_dataset("put"), make_impatient(s3, "")
+    to_file(data, url, storage_options=options)
+    threads, released = set(enumerate_threads()), Event()
+
+    def stall(environ: dict, answer: Callable[[], list[bytes]]) -> list[bytes] | None:
+        return None if environ["REQUEST_METHOD"] == "PUT" and released.wait(60) else answer()
+
+    s3.fault = stall
+    try:
+        with pytest.raises(TimeoutError, match=r"after 1\.5 s; pass a larger timeout="):
+            to_file(data, url, storage_options={**options, "timeout": 0.5})
+    finally:
+        released.set()
+        for thread in set(enumerate_threads()) - threads:
+            thread.join(30)
 
 
 @pytest.mark.parametrize("kind", ["503 SlowDown", "reset", "stall", "lost answer"])

@@ -197,7 +197,7 @@ def locate(
     while isinstance(fs, DirFileSystem):  # requests to the file system below may have conditions
         # It refuses paths outside of a local directory. fsspec has no public form.
         fs, path = fs.fs, fs._join(path)  # noqa: SLF001
-    location = Location(location.url or fs.unstrip_protocol(path), fs, path)
+    location = replace(location, url=location.url or fs.unstrip_protocol(path), fs=fs, path=path)
     if compression := getattr(file, "compression", None):
         raise ValueError(
             f"{location.name}: compression={compression!r}, but byte ranges of compressed files "
@@ -208,8 +208,9 @@ def locate(
 
 def _locate_url(url: str, options: dict[str, Any], s3_config: Mapping[str, Any]) -> Location:
     """Return the location of a URL."""
+    timeout: float | None = DEFAULT_TIMEOUT
     if isinstance(options.get("timeout"), Real):
-        del options["timeout"]  # it limits the requests of `locate_for_reading`
+        timeout = check_timeout(options.pop("timeout"))
     if url.startswith(("s3://", "s3a://")):
         # botocore opens ten connections by default.
         config = {"max_pool_connections": MAX_REQUESTS, **s3_config}
@@ -218,4 +219,4 @@ def _locate_url(url: str, options: dict[str, Any], s3_config: Mapping[str, Any])
     chain = "::".join(part.replace("::", _COLONS) for part in split_chain(url))
     fs: Any = options  # whose secrets are not in errors
     fs, path = Location(url, fs, url).call(partial(url_to_fs, **options), chain)
-    return Location(url, fs, path.replace(_COLONS, "::"))
+    return Location(url, fs, path.replace(_COLONS, "::"), timeout)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from math import inf
 from random import SystemRandom
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -153,12 +154,16 @@ getattr(threading, "_register_atexit", atexit.register)(_is_shutdown.set)
 _thread_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
-def wait_for_result(future: Future[Result]) -> Result:
-    """Wait for a future, and cancel it if the wait ends before."""
+def wait_for_result(future: Future[Result], limit: float = inf) -> Result:
+    """Wait for a future, up to a number of seconds, and cancel it if the wait ends before."""
+    stop = monotonic() + limit
     try:
         while not wait([future], _INTERVAL).done:
             if _is_shutdown.is_set():
                 raise RuntimeError("the process is ending, so the request was cancelled")
+            if monotonic() > stop:
+                reason = f"not complete after {limit:.3g} s; pass a larger timeout= to wait longer"
+                raise TimeoutError(errno.ETIMEDOUT, reason)
         return future.result()
     finally:
         future.cancel()

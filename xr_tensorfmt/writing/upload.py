@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 from secrets import token_hex
 from threading import Event
 from typing import Any, ClassVar
@@ -19,7 +20,13 @@ from xr_tensorfmt.core.extents import ceil_div
 from xr_tensorfmt.core.header import UNFINISHED_MARK
 from xr_tensorfmt.sources import ARCHIVES, get_packages
 from xr_tensorfmt.sources.locations import Location, exists, is_cache
-from xr_tensorfmt.sources.requests import Version, start_in_thread, wait_for_result
+from xr_tensorfmt.sources.requests import (
+    MAX_TIMEOUTS,
+    MIN_RATE,
+    Version,
+    start_in_thread,
+    wait_for_result,
+)
 from xr_tensorfmt.writing.atomic_file import (
     UNCHANGED,
     AtomicFile,
@@ -92,7 +99,8 @@ class UploadedFile(AtomicFile):
         cancelled = Event()
         put = start_in_thread(self._put, uploaded, cancelled)
         try:
-            location.call(wait_for_result, put, context=_UNCERTAIN)
+            limit = _get_limit(location, self.size)
+            location.call(wait_for_result, put, limit, context=_UNCERTAIN)
         except BaseException as error:
             _logger.info("%s: not uploaded: %r", location.name, error)
             cancelled.set()
@@ -135,6 +143,13 @@ class UploadedFile(AtomicFile):
         self.location.fs.invalidate_cache(self.location.path)
         if not self.overwrite and exists(self.location.fs, self.location.path):
             raise build_exists_error(self.location.name)
+
+
+def _get_limit(location: Location, size: int = 0) -> float:
+    """Return the seconds that a file system and its retries may take for a number of bytes."""
+    if location.timeout is None:
+        return inf
+    return MAX_TIMEOUTS * (location.timeout + size / MIN_RATE)
 
 
 class ObjectReplacement(Replacement):
@@ -247,7 +262,8 @@ class ObjectReplacement(Replacement):
         """Call a method of the file system for the object."""
         fs, path = self._location.fs, self._location.path
         fs.invalidate_cache(path)
-        return self._location.call(getattr(fs, method), path, *arguments)
+        request = start_in_thread(getattr(fs, method), path, *arguments)
+        return self._location.call(wait_for_result, request, _get_limit(self._location))
 
     def find_version(self) -> Version | None:
         """Request the version of the object; return None if there is none."""
