@@ -207,7 +207,12 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-@pytest.mark.parametrize("name", ["saving", "opening", "vespa", "sources.stores"])
+SLOW_IMPORTS = [
+    pytest.param(name, marks=pytest.mark.slow) for name in ("opening", "vespa", "sources.stores")
+]
+
+
+@pytest.mark.parametrize("name", ["saving", *SLOW_IMPORTS])
 def test_child_imports_module_that_a_thread_was_importing(name: str) -> None:
     run = run_python("-W", "ignore", "-c", IMPORT_IN_THREAD, f"xr_tensorfmt.{name}")
     assert run.stdout == "0\n"
