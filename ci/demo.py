@@ -250,14 +250,13 @@ def draw(
     events: tuple[xr.DataArray, ...],
 ) -> None:
     """Draw a picture of each format."""
-    figure, axes = plt.subplots(2, 3, figsize=(18, 10), dpi=110)
-    figure.set_layout_engine("constrained", w_pad=0.15, h_pad=0.1)
+    figure, axes = plt.subplots(2, 3, figsize=(18, 10), dpi=110, layout="constrained")
     draw_molecule(figure, axes[0, :2], molecule)
     draw_network(figure, axes[0, 2], inside)
     draw_events(figure, axes[1, :2], events)
     draw_cities(figure, axes[1, 2], distance)
     PICTURE.parent.mkdir(exist_ok=True)
-    figure.savefig(PICTURE, dpi=110)
+    figure.savefig(PICTURE, bbox_inches="tight", pad_inches=0.15)
 
 
 def main() -> None:
