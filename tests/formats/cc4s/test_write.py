@@ -867,7 +867,7 @@ class TestRegions:
         path = tmp_path / "a.yaml"
         to_file(make_integrals(), path, "cc4s")
         before = read_files(tmp_path)
-        part = xr.Dataset({"ph": (("State_3", "State"), [[7.0, 8.0]])})
+        part = xr.Dataset({"ph": (("State_3", "State"), [[7.0, 8.0]], {"unit": 2.0})})
         to_file(part, path, "cc4s", region={"State_3": slice(1, 2)})
         actual = load(path)
         np.testing.assert_array_equal(actual.ph[1], [7, 8])
@@ -929,7 +929,8 @@ class TestRegions:
         with pytest.raises(ValueError, match=r"has unit=0.5 in the file, but 1.0 in the data"):
             to_file(converted, path, "cc4s", region={})
         to_file(stored, path, "cc4s", region={})
-        to_file(stored.drop_attrs(), path, "cc4s", region={})
+        with pytest.raises(ValueError, match=r"has unit=0.5 in the file, but no such attribute"):
+            to_file(stored.drop_attrs(), path, "cc4s", region={})
         xr.testing.assert_identical(load(path).CoulombVertex, stored)
 
 

@@ -392,7 +392,7 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
             "unit": _find_unit_conflict(entry, _find_yaml(reader).source),
         }
         for key, actual in conflicts.items():
-            if actual is not None:
+            if actual is not None and (key == "unit" or entry.component is None):
                 field = entry.fields.get_path(key)
                 yield Finding(entry.fields.path, field, actual, severity="warning")
         yield from _check_energies(entry, tensor)

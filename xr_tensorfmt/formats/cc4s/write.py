@@ -113,6 +113,9 @@ def _plan_tensor(
     """Return the keys of a tensor, the attributes that they cannot hold, and its elements."""
     variable = checked.variables[name]
     check_types(checked.path, cc4s_object, name, variable, types)
+    conflict = header.find_rank_conflict(cc4s_object, variable.ndim)
+    if conflict and len(checked.variables) == 1:  # sets have other names
+        warn(f"{checked.path}: {name!r} has {conflict}")
     checked.warn_of_order(name, variable.dims)
     conversion = checked.choose_conversion(name, variable, _ELEMENTS)
     element = conversion.element
@@ -316,8 +319,6 @@ def check_types(path: str, cc4s_object: str, name: str, variable: Variable, type
             f"{path}: {name!r} has {variable.ndim} dimensions, but cc4s exchanges the dimensions "
             f"of tensors with more than {MAX_WRITTEN_DIMENSIONS}; stack some of them"
         )
-    if conflict := header.find_rank_conflict(cc4s_object, variable.ndim):
-        warn(f"{path}: {name!r} has {conflict}")
     expected = get_object_types(cc4s_object, variable.ndim) or ()
     actual = [types[str(dim)] for dim in variable.dims]
     fits = all(kind in (None, own) for kind, own in zip(actual, expected, strict=False))
