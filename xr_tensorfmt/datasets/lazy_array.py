@@ -136,6 +136,8 @@ class _OpenedVariable(Variable):
         Variable.data.__set__(self, data)  # type: ignore[attr-defined]
         if isinstance(data, MemoryCachedArray):
             self.__class__ = Variable  # type: ignore[assignment]
+        elif isinstance(self, _OpenedLabels) and self.dtype.kind == "O":
+            self.load()  # chunks="auto" needs the size of elements
 
     def chunk(self, chunks: Any = MappingProxyType({}), *args: Any, **keywords: Any) -> Any:
         """Chunk like `Variable.chunk`, with a unique name if xarray opens the file."""
