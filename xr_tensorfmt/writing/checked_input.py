@@ -211,7 +211,9 @@ class CheckedInput:
     def _drop_packing(self, name: str, variable: Variable, dtypes: Collection[str]) -> Variable:
         """Return a variable as the user sees it, if its file packs it in none of the dtypes."""
         dtype = variable.encoding.get("dtype")
-        is_packed = dtype is not None and bool(cf.list_required(variable.encoding, variable))
+        # The units of times apply to integers and to other floats as well.
+        has_dtype = dtype is not None and variable.dtype.kind not in "mM"
+        is_packed = has_dtype and bool(cf.list_required(variable.encoding, variable))
         if not is_packed or format_dtype(dtype) in dtypes or "dtype" in self.encoding.get(name, {}):
             return variable
         unpacked: Variable = variable.copy(deep=False)
