@@ -137,10 +137,7 @@ def to_calculation(
     >>> cc4s.to_calculation(frozen, "frozen")
     """
     if not isinstance(ds, Dataset):
-        raise TypeError(
-            f"ds= must be a Dataset, not a {type(ds).__name__}; name the tensors, as in "
-            "da.to_dataset(name='CoulombVertex')"
-        )
+        raise TypeError(f"ds= must be a Dataset, not a {type(ds).__name__}; call da.to_dataset()")
     state_number = header.STATE_NUMBER.items()
     states = [x for x, data in ds.data_vars.items() if state_number <= data.attrs.items()]
     ds = ds.set_coords([*states, *ds.data_vars.keys() & {header.OCCUPIED}])  # also reset_coords()

@@ -10,7 +10,6 @@ from pathlib import PurePath
 from typing import Any, get_args
 
 import click
-import numpy as np
 import xarray as xr
 
 import xr_tensorfmt
@@ -288,14 +287,6 @@ def _write_netcdf(
     ds: xr.Dataset, path: str, encoding: Mapping[Any, Any], *, overwrite: bool
 ) -> None:
     """Write a temporary file, and rename it when it is complete."""
-    owners: list[Any] = [ds, *ds.variables.values()]
-    for name, value in (pair for owner in owners for pair in owner.attrs.items()):
-        values = np.array(value, object)
-        if values.ndim > 1 or any(isinstance(x, Mapping | list | None) for x in values.flat):
-            raise ValueError(
-                f"the attribute {name!r} is {shorten(value)}, but netCDF stores only numbers, "
-                "strings and lists of them; pass --drop attrs, or write zarr"
-            )
     is_complex = any(variable.dtype.kind == "c" for variable in ds.variables.values())
     engine = _find_complex_engine() if is_complex else None
     file = build_atomic_file(path, 0, overwrite=overwrite)

@@ -52,8 +52,7 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
     encodings = (container.encoding, *(tensor.encoding for tensor in container.tensors))
     encoding: Any = next((e["tensorfmt"] for e in encodings if "tensorfmt" in e), {})
     directory = source.name[: source.name.rfind("/") + 1]
-    siblings = {end.source.name: end.source for end in container.ends}
-    siblings.pop(source.name, None)
+    siblings = {x.source.name: x.source for x in container.ends if x.source.name != source.name}
     every = (*container.tensors, *container.coordinates)
     described = {tensor.name: _describe_tensor(tensor) for tensor in every}
     variables = {tensor.name: described.pop(tensor.name) for tensor in container.tensors}
