@@ -212,8 +212,7 @@ def to_json(
     {'type': 'tensor(x[2])', 'values': [1.0, 2.0]}
     """
     tensor = arrange_tensor(check_input(data, "the JSON", "Vespa", encoding, drop))
-    cells = tensor.encode(tensor.variable.values)
-    cells = cells.reshape(len(tensor.rows), *tensor.header.lengths)
+    cells = tensor.encode(tensor.variable.values).reshape(len(tensor.rows), *tensor.header.lengths)
     content = build_tensor(tensor.header, tensor.rows, cells, form)
     return {"type": format_type(tensor.header), **content}
 

@@ -46,7 +46,6 @@ MAX_INDEXED_LABELS = 1 << 23
 """Limit on the blocks if their labels are kept, each in about 60 bytes of memory."""
 
 _REPEATED = "both are kept, but Vespa may refuse the file or keep only one; remove one"
-
 # Labels to compare at a time.
 _BATCH_LABELS = 1 << 16
 

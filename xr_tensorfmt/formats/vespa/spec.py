@@ -60,7 +60,6 @@ TYPE = "vespa_type"
 """The attribute of a variable that contains `VespaHeader.type`."""
 
 Names = tuple[str, ...]
-"""Names of dimensions, or the labels of a block."""
 
 Strings = NDArray[Any]
 """A one-dimensional array of Python strings."""
@@ -296,7 +295,6 @@ def scan_blocks(window: Bytes, header: VespaHeader, limit: int) -> Integers:
         count = min(size, limit - found)
         alike = _count_alike(window, header, start, stop, count) if count else 0
         ends = stop + (stop - start) * np.arange(1, alike + 1)
-        # Little is compared in vain.
         size = 8 * alike if alike >= _MIN_ALIKE else 0
         if not alike:
             count, size = min(_MIN_ALIKE, limit - found), _MIN_ALIKE
