@@ -182,10 +182,7 @@ def to_calculation(
 
 
 def _pack_properties(ds: Dataset) -> tuple[dict[str, str], dict[str, bytes]]:
-    """Return the dimension types of coordinates, and files such as ``State.yaml`` for cc4s.
-
-    A property is a coordinate such as State_Spin. State_2 and so on must have an equal one.
-    """
+    """Return the dimension types of coordinates such as State_Spin, and files for cc4s."""
     stored: dict[str, str] = {}
     contents: dict[str, bytes] = {}
     for dim in map(str, ds.sizes):
@@ -198,6 +195,7 @@ def _pack_properties(ds: Dataset) -> tuple[dict[str, str], dict[str, bytes]]:
             prop = str(name).removeprefix(f"{dim}_")
             if coordinate.dims != (dim,) or prop == name:
                 continue
+            # The property belongs to all dimensions of the type.
             equal = [ds.coords.get(f"{other}_{prop}", DataArray(0)).variable for other in others]
             packed = _pack_property(coordinate.variable)
             if packed is not None and all(_pack_property(other) == packed for other in equal):

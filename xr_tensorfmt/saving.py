@@ -298,10 +298,7 @@ def _read_existing(location: Location, stop: int = MAX_REPLACED_BYTES) -> bytes:
 
 
 def _find_orphans(plan: FilePlan, location: Location) -> Collection[str]:
-    """Return the names of siblings that only the file in place describes.
-
-    Raise an error if that file, or one with another form of the data, must not be replaced.
-    """
+    """Return the names of siblings that only the file in place describes, if it is replaceable."""
     for conflict in map(location.sibling, plan.conflicts):
         if _read_existing(conflict, 1):
             raise FileExistsError(

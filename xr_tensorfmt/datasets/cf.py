@@ -44,10 +44,7 @@ Cast = Callable[[str, Variable, np.dtype[Any], bool], Variable]
 
 
 def _normalize(attribute: str, value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a CF attribute of values of a dtype as netCDF has it, or None if it has none.
-
-    An array or a list of one number is a number.
-    """
+    """Return a CF attribute of values of a dtype as netCDF has it, or None if it has none."""
     is_number, is_fill_value = dtype.kind in _NUMBERS, attribute in _FILL_VALUES
     if isinstance(value, str | bytes):
         if attribute in _SCALES or (is_fill_value and dtype.kind not in "SUOT"):
@@ -201,10 +198,7 @@ def _needs_encoding(variable: Variable, dtypes: Collection[str]) -> bool:
 
 
 def _normalize_encoding(name: str, variable: Variable) -> dict[str, Any]:
-    """Return the used entries of an encoding: the dtype and fill values with the stored sign.
-
-    Raise ValueError if CF does not define an entry for the values.
-    """
+    """Return the used entries of an encoding: the dtype and fill values with the stored sign."""
     dtype = _find_dtype(variable.encoding)
     settings: dict[str, Any] = {}
     for key, given in variable.encoding.items():
@@ -235,20 +229,14 @@ def _normalize_encoding(name: str, variable: Variable) -> dict[str, Any]:
 
 
 def _choose_fill_value(settings: Mapping[str, Any]) -> Any:
-    """Return the value to store for NaN: the first fill value that fits the dtype, or the first.
-
-    A file may list several fill values. Only one of them is written.
-    """
+    """Return the value to store for NaN: the first fill value that fits the dtype, or the first."""
     values = [value for key in _FILL_VALUES if key in settings for value in np.ravel(settings[key])]
     storable = [value for value in values if _is_storable(value, settings.get("dtype"))]
     return [*storable, *values, None][0]
 
 
 def _prepare_encoding(variable: Variable, settings: Mapping[str, Any]) -> Variable:
-    """Return a copy for xarray, which converts only times to the dtype in the encoding.
-
-    xarray sees no attribute except ``bounds``, and ``units`` of integers, which may be times.
-    """
+    """Return a copy for xarray, which converts only times to the dtype in the encoding."""
     dtype, kind = settings.get("dtype"), variable.dtype.kind
     encoding = {key: settings[key] for key in ("units", "calendar", *_SCALES) if key in settings}
     if kind in _TIMES and dtype is not None:
@@ -261,7 +249,7 @@ def _prepare_encoding(variable: Variable, settings: Mapping[str, Any]) -> Variab
     copied = _load_small(variable).copy(deep=False)
     if (kind in "iu" or copied.dtype == np.float16) and any(key in encoding for key in _SCALES):
         copied = copied.astype(np.float64)
-    names = ("bounds", "units") if kind in "iu" else ("bounds",)
+    names = ("bounds", "units") if kind in "iu" else ("bounds",)  # integers may be times
     copied.attrs = {k: v for k in names if isinstance(v := variable.attrs.get(k), str)}
     copied.encoding = encoding
     return copied

@@ -271,17 +271,14 @@ def lock_set(index: str) -> Iterator[None]:
 
 
 def _try_lock(path: str, stack: ExitStack) -> bool:
-    """Lock a file until the stack is closed; return False if another writer holds the lock.
-
-    Return True without a lock if the system cannot lock the file, or it is of another user.
-    """
+    """Lock a file until the stack is closed; return False if another writer holds the lock."""
     with ExitStack() as steps:
         try:
             flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
             steps.callback(_close, descriptor)
             status = os.fstat(descriptor)
-        except OSError:
+        except OSError:  # the system cannot lock the file
             return True
         if status.st_uid != os.geteuid():
             return True

@@ -202,10 +202,7 @@ def _compute_header_stop(head: bytes) -> int:
 def _parse_array(
     path: str, head: bytes, offset: int, key: str, title: str
 ) -> tuple[Layout | TensorFormatError, int]:
-    """Return the layout of an array whose header is at an offset, and the end of its data.
-
-    If its dtype is not supported, return the error about it in place of the layout.
-    """
+    """Return the layout of an array, or an error about its dtype, and the end of its data."""
 
     def error(field: str, actual: object, expected: str, hint: str) -> TensorFormatError:
         return TensorFormatError(path, f"{field} of {title}", actual, expected, hint, offset)

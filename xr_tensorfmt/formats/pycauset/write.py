@@ -85,10 +85,7 @@ def _find_required(matrix_type: str, shape: tuple[int, ...]) -> str:
 
 
 def _choose_type(variable: Variable, dtype: str, file_info: Mapping[str, Any]) -> str:
-    """Return the type of the opened file or CAUSAL if it has all values, or one for any values.
-
-    Values in dask chunks are not computed.
-    """
+    """Return the type of the opened file or CAUSAL if it has all values, or one for any values."""
     view = tuple(map(file_info.get, ("scalar", "is_transposed", "is_conjugated")))
     # PyCauset loads triangles of numbers as if they had no diagonal.
     is_plain = view == ([1, 0], 0, 0) and not file_info.get("has_diagonal")
@@ -99,7 +96,7 @@ def _choose_type(variable: Variable, dtype: str, file_info: Mapping[str, Any]) -
     is_supported = dtype == variable.dtype.name and dtype in WRITTEN.get(special, ())
     if not is_supported or special == plain or _find_required(special, variable.shape):
         return plain
-    is_upper = is_plain if variable.chunks else _is_upper(variable)
+    is_upper = is_plain if variable.chunks else _is_upper(variable)  # dask chunks are not computed
     return special if is_upper else plain
 
 
