@@ -50,14 +50,19 @@ MARKERS = {
         "project/test_docstrings.py", "project/test_readme.py", "project/test_site.py",
     },
     "slow": {
-        "cli/test_batch.py", "cli/test_stores.py", "cli/test_terminal.py", "datasets/test_dask.py",
+        "cli/test_batch.py", "cli/test_diff.py", "cli/test_stores.py", "cli/test_terminal.py",
+        "core/test_reads.py", "datasets/test_dask.py", "datasets/test_explain.py",
+        "formats/cc4s/test_calculation.py", "formats/pycauset/test_causal_sets.py",
         "formats/pycauset/test_package.py", "formats/pycauset/test_packed.py",
-        "formats/pycauset/test_popcount.py", "formats/pycauset/test_subposets.py",
-        "formats/test_hostile.py", "formats/test_third_party.py", "fuzz",
+        "formats/pycauset/test_popcount.py", "formats/pycauset/test_read.py",
+        "formats/pycauset/test_subposets.py", "formats/test_hostile.py",
+        "formats/test_third_party.py", "formats/vespa/test_blocks.py", "fuzz",
         "project/test_architecture.py", "project/test_format_tables.py",
-        "project/test_private_names.py", "sources/test_extras.py", "sources/test_requests.py",
-        "writing/test_injected_faults.py", "writing/test_killed.py", "writing/test_signals.py",
-        "workflows", "writing/test_attributes.py", "writing/test_round_trips.py",
+        "project/test_private_names.py", "sources/test_extras.py", "sources/test_fork.py",
+        "sources/test_names.py", "sources/test_requests.py", "sources/test_unchanged.py",
+        "workflows", "writing/test_attributes.py", "writing/test_faults.py",
+        "writing/test_injected_faults.py", "writing/test_killed.py", "writing/test_round_trips.py",
+        "writing/test_signals.py",
     },
 }  # fmt: skip
 STORE_FIXTURES = {"http", "s3"}
@@ -125,6 +130,13 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Function) -> None:
+    """Restore functions of `os` that a test replaced before its directory is removed."""
+    if "monkeypatch" in item.funcargs:
+        item.funcargs["monkeypatch"].undo()
+
+
 @pytest.fixture
 def conformance() -> Path:
     """The directory of real files, which are not distributed."""
@@ -146,17 +158,13 @@ def always_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.sources.local._MIN_WINDOW", 1)
 
 
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retry failed requests without a pause."""
-    monkeypatch.setattr("xr_tensorfmt.sources.requests.FIRST_PAUSE", 0.001)
-
-
-@pytest.fixture(autouse=True)
-def unsynchronized(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for the disk, except in the tests of atomic files."""
-    if request.path.name != "test_atomic_file.py":
+@pytest.fixture(autouse=True, scope="session")
+def without_waiting() -> Iterator[None]:
+    """Retry failed requests without a pause, and do not wait for the disk."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("xr_tensorfmt.sources.requests.FIRST_PAUSE", 0.001)
         monkeypatch.setattr(os, "fsync", os.fstat)  # both raise if the file is closed
+        yield
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import posix
 import shutil
 import stat
 import threading
@@ -22,6 +23,12 @@ from tests.opening import open_lazily
 from xr_tensorfmt import SourceChangedError, to_file
 from xr_tensorfmt.writing.atomic_file import AtomicFile, build_atomic_file
 from xr_tensorfmt.writing.file_plan import Piece
+
+
+@pytest.fixture(autouse=True)
+def synchronized(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for the disk, unlike other tests."""
+    monkeypatch.setattr(os, "fsync", posix.fsync)
 
 
 def make_dataset(value: int = 1, chunks: int | None = None) -> xr.Dataset:

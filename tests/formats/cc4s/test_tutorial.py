@@ -57,7 +57,7 @@ def test_second_order_energy(tmp_path: Path, is_complex: bool, half_grid: int, u
     vertex = make_vertex(psi, half_grid=half_grid)
     to_file((vertex / unit).assign_attrs(vertex.attrs, unit=unit), tmp_path / "CoulombVertex.yaml")
     opened = xr.open_dataarray(
-        tmp_path / "CoulombVertex.yaml", dims=("F", "p", "r"), apply_unit=True, chunks={}
+        tmp_path / "CoulombVertex.yaml", dims=("F", "q", "r"), apply_unit=True, chunks={}
     )
     page = get_functions()
     pphh = page["particle_hole_integrals"](opened, OCCUPIED)
