@@ -96,15 +96,15 @@ class Selection:
         """Return the runs of consecutive elements, in elements or in bytes of a file."""
         if self.is_pointwise:
             return Extents.uniform(offset + item * self.flat, item)
-        strides = compute_row_major_strides(self.tensor_shape)
-        inner = self._slowest_run_axis
-        axes = list(zip(self.indices, strides, strict=True))
-        start = offset
-        start += item * sum([int(axis[0]) * stride for axis, stride in axes[inner:] if len(axis)])
-        starts = np.array([start] if self.size else [], np.int64)
-        for indices, stride in reversed(axes[:inner]):
-            starts = np.add.outer(indices_to_array(indices) * (item * stride), starts).ravel()
-        return Extents.uniform(starts, item * prod(self.shape[inner:]))
+        inner, lengths = self._slowest_run_axis, self.tensor_shape
+        if not self.size:
+            return Extents.empty()
+        start = int(self.indices[inner][0]) if inner < len(lengths) else 0
+        starts = np.array([offset + item * start * prod(lengths[inner + 1 :])], np.int64)
+        for axis in reversed(range(inner)):
+            steps = indices_to_array(self.indices[axis]) * (item * prod(lengths[axis + 1 :]))
+            starts = np.add.outer(steps, starts).ravel()
+        return Extents.uniform(starts, item * prod(map(len, self.indices[inner:])))
 
     @property
     def flat(self) -> Integers:

@@ -221,9 +221,9 @@ class Packed(Layout):
     def _check_below(self, values: Array, rows: Integers, columns: Integers) -> None:
         """Raise ValueError if an element below a triangle is not zero."""
         firsts = self._find_first_columns(rows)
-        wrong = np.argwhere(np.logical_and(values, columns < firsts[:, np.newaxis]))
-        if len(wrong):
-            row, column = wrong[0]
+        wrong = np.logical_and(values, columns < firsts[:, np.newaxis])
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
             name = "INTEGER" if self.dtype.kind in "iu" else "DENSE_FLOAT"
             triangle = "a strict upper triangle" if self.diagonal else "an upper triangle"
             raise ValueError(
