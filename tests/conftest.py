@@ -132,7 +132,7 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Function) -> None:
-    """Restore functions of `os` that a test replaced before its directory is removed."""
+    """Undo the patches of a test, such as of `os.unlink`, before its directory is removed."""
     if "monkeypatch" in item.funcargs:
         item.funcargs["monkeypatch"].undo()
 

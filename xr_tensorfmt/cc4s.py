@@ -144,16 +144,7 @@ def to_calculation(
     _check(ds, str(directory))
     dtypes = resolve_encoding(ds.variables, ds.coords, encoding or {})
     directory = _get_local_path(directory)
-    files: dict[str, dict[str, str]] = {}
-    for name, tensor in ds.data_vars.items():
-        file, _, component = str(name).rpartition(".")
-        file_info = get_file_info(tensor.variable, "cc4s")
-        if not file or (file_info and "component" not in file_info):
-            file = component = str(name)
-        files.setdefault(file, {})[str(name)] = component
-    for file in files:
-        if not is_file_name(file):  # such as ../a
-            raise ValueError(f"{directory}: {file!r} cannot be the name of a file; rename it")
+    files = _group_by_file(ds, directory)
     directory.mkdir(parents=True, exist_ok=True)
     if not all(path.name.startswith(".") for path in directory.iterdir()):
         raise FileExistsError(f"{directory}: the directory is not empty; pass a new directory")
@@ -181,8 +172,23 @@ def to_calculation(
         (directory / file).write_bytes(content)
 
 
+def _group_by_file(ds: Dataset, directory: Path) -> dict[str, dict[str, str]]:
+    """Return the files to write, with their variables and the components that these become."""
+    files: dict[str, dict[str, str]] = {}
+    for name, tensor in ds.data_vars.items():
+        file, _, component = str(name).rpartition(".")
+        file_info = get_file_info(tensor.variable, "cc4s")
+        if not file or (file_info and "component" not in file_info):
+            file = component = str(name)
+        files.setdefault(file, {})[str(name)] = component
+    for file in files:
+        if not is_file_name(file):  # such as ../a
+            raise ValueError(f"{directory}: {file!r} cannot be the name of a file; rename it")
+    return files
+
+
 def _pack_properties(ds: Dataset) -> tuple[dict[str, str], dict[str, bytes]]:
-    """Return the dimension types of coordinates such as State_Spin, and files for cc4s."""
+    """Return the dimension types of coordinates such as State_Spin, and their files for cc4s."""
     stored: dict[str, str] = {}
     contents: dict[str, bytes] = {}
     for dim in map(str, ds.sizes):
@@ -195,7 +201,7 @@ def _pack_properties(ds: Dataset) -> tuple[dict[str, str], dict[str, bytes]]:
             prop = str(name).removeprefix(f"{dim}_")
             if coordinate.dims != (dim,) or prop == name:
                 continue
-            # The property belongs to all dimensions of the type.
+            # All dimensions of a type must have the same property.
             equal = [ds.coords.get(f"{other}_{prop}", DataArray(0)).variable for other in others]
             packed = _pack_property(coordinate.variable)
             if packed is not None and all(_pack_property(other) == packed for other in equal):
@@ -289,7 +295,7 @@ def _open_tensors(
 def _find_shared_dims(
     tensors: Mapping[str, list[Dimension]],
 ) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-    """Return the dimensions of all states, and those of each tensor. Slices have later numbers."""
+    """Return the dimensions of all states, and those of each tensor, numbered after them."""
     sources = [tensors[header.ENERGIES]] if header.ENERGIES in tensors else tensors.values()
     lengths = [item.length for item in chain.from_iterable(sources) if item.type == header.STATE]
     state = Dimension(max(lengths, default=0), header.STATE)

@@ -63,7 +63,7 @@ def to_file(
     fs: AbstractFileSystem | None = None,
     **format_options: Any,
 ) -> Delayed | None:
-    """Write a tensor file, chunk by chunk and in parallel.
+    """Write a tensor file, in parallel if the data have chunks.
 
     ``data.tensorfmt.to_file(path)`` is the method of Datasets, DataArrays and DataTrees.
 
@@ -298,7 +298,7 @@ def _read_existing(location: Location, stop: int = MAX_REPLACED_BYTES) -> bytes:
 
 
 def _find_orphans(plan: FilePlan, location: Location) -> Collection[str]:
-    """Return the names of siblings that only the file in place describes, if it is replaceable."""
+    """Return siblings that only the existing file lists. Raise if it must not be replaced."""
     for conflict in map(location.sibling, plan.conflicts):
         if _read_existing(conflict, 1):
             raise FileExistsError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import posix
 import shutil
 import stat
 import threading
@@ -24,11 +23,13 @@ from xr_tensorfmt import SourceChangedError, to_file
 from xr_tensorfmt.writing.atomic_file import AtomicFile, build_atomic_file
 from xr_tensorfmt.writing.file_plan import Piece
 
+FSYNC = os.fsync  # before other tests replace it
+
 
 @pytest.fixture(autouse=True)
 def synchronized(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for the disk, unlike other tests."""
-    monkeypatch.setattr(os, "fsync", posix.fsync)
+    monkeypatch.setattr(os, "fsync", FSYNC)
 
 
 def make_dataset(value: int = 1, chunks: int | None = None) -> xr.Dataset:

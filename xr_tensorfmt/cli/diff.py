@@ -165,7 +165,7 @@ def iterate_blocks(variable: xr.Variable) -> Iterator[tuple[slice, ...]]:
 
 
 def _read_block(variable: xr.Variable, key: tuple[slice, ...]) -> Array:
-    """Return the values of a block. To select all takes as long as to read a small variable."""
+    """Return the values of a block. xarray selects everything slowly, so that is left out."""
     is_whole = [part.stop - part.start for part in key] == [*variable.shape]
     values: Array = (variable if is_whole else variable[key]).values
     return values

@@ -52,8 +52,6 @@ class Extents:
     @classmethod
     def uniform(cls, starts: Integers, length: int) -> Extents:
         """Create ranges of one length, without an array of lengths."""
-        if starts.size == 1:
-            return cls(starts, np.array([length], np.int64))
         # `numpy.broadcast_to` takes several times as long.
         return cls(starts, np.ndarray(starts.shape, np.int64, np.int64(length), strides=(0,)))
 

@@ -257,7 +257,7 @@ def open_sibling(source: Source, file: str, reason: str) -> tuple[Source, bytes]
     try:
         sibling = source.sibling(file)
     except FileNotFoundError:
-        source.check_unchanged()
+        source.check_unchanged()  # a writer may have replaced both files
         path = re.sub(r"[^/\\]*\Z", lambda _: file, source.name, count=1)
         message = f"no such file; {reason}, so fetch it too"
         raise FileNotFoundError(errno.ENOENT, message, path) from None

@@ -179,7 +179,7 @@ class AtomicFile:
                     self._reset_mode()
 
     def _copy_permissions(self, status: os.stat_result) -> None:
-        """Copy mode and group. Without the group, its rights are those of all others."""
+        """Copy mode and group. If the group cannot be set, it gets the permissions of others."""
         mode = stat.S_IMODE(status.st_mode)
         try:
             os.chown(self.path, -1, status.st_gid)
@@ -188,7 +188,7 @@ class AtomicFile:
         os.chmod(self.path, mode)
 
     def _reset_mode(self) -> None:
-        """Set the mode of a new file. The umask of all threads cannot be read otherwise."""
+        """Set the mode that new files get. Reading the umask would change it for all threads."""
         path = get_temporary_path(self.target)
         try:
             with open_descriptor(path, os.O_CREAT | os.O_EXCL, 0o666) as descriptor:
@@ -228,7 +228,7 @@ class AtomicFile:
         error.add_note(f"{self.target} was to be written; {outcome}.")
 
     def explain(self, error: OSError, outcome: str) -> OSError:
-        """Return the error with the target, and what has become of it."""
+        """Return the error with the target and the outcome."""
         if error.errno is None:
             return error
         return OSError(
@@ -271,7 +271,7 @@ def lock_set(index: str) -> Iterator[None]:
 
 
 def _try_lock(path: str, stack: ExitStack) -> bool:
-    """Lock a file until the stack is closed; return False if another writer holds the lock."""
+    """Lock a file until the stack is closed. Return False if another writer holds the lock."""
     with ExitStack() as steps:
         try:
             flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)

@@ -165,7 +165,7 @@ def check_unit(path: str, name: str, variable: Variable) -> float:
 def _find_orphans(
     path: str, stem: str, written: Collection[str], unitless: str | None, replaced: bytes
 ) -> list[str]:
-    """Return orphaned files of elements, or refuse to replace properties, or the only unit."""
+    """Return orphaned files of elements. Raise ValueError if properties or a unit are lost."""
     try:
         fields = parse_fields(path, replaced)
         is_set = fields.values.get("type") == header.TENSOR_SET

@@ -16,7 +16,7 @@ from xr_tensorfmt.core.source import Source
 
 # Elements are fetched one by one if a row has more bytes than this per selected element.
 _SPARSE_BYTES = 512
-# Columns of a triangle from which decoding row by row is faster than by element.
+# With at least this many columns of a triangle, decoding rows is faster than single elements.
 _MANY_COLUMNS = 32
 
 Pieces = Integers

@@ -85,7 +85,7 @@ def _find_required(matrix_type: str, shape: tuple[int, ...]) -> str:
 
 
 def _choose_type(variable: Variable, dtype: str, file_info: Mapping[str, Any]) -> str:
-    """Return the type of the opened file or CAUSAL if it has all values, or one for any values."""
+    """Return the type of the opened file, or CAUSAL, if it holds all values, or a general type."""
     view = tuple(map(file_info.get, ("scalar", "is_transposed", "is_conjugated")))
     # PyCauset loads triangles of numbers as if they had no diagonal.
     is_plain = view == ([1, 0], 0, 0) and not file_info.get("has_diagonal")
