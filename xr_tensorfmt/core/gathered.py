@@ -108,16 +108,18 @@ def _gather_all(inner: Layout, source: Source, selection: Selection) -> tuple[St
 
 def _scale(values: Array, dtype: np.dtype[Any], scalar: complex, *, is_conjugated: bool) -> Array:
     """Multiply, then conjugate, in place if the dtypes are equal."""
-    scaled = np.asarray(values, dtype=dtype, order="C")
-    is_zero = scaled == 0
+    scaled = np.asarray(values, dtype=dtype)
+    if not (scaled.flags.forc and scaled.flags.writeable):
+        scaled = scaled.copy()
+    keeps_zeros = not scalar.imag and 0 < scalar.real < np.inf
+    is_zero = False if keeps_zeros else scaled == 0
     with np.errstate(invalid="ignore", over="ignore"):
         if scalar.imag:
             scaled *= scalar
         elif scalar != 1:
-            parts = scaled.reshape(-1).view(np.float64)
+            parts = scaled.ravel(order="K").view(np.float64)
             parts *= scalar.real
-    if scalar.imag or not 0 < scalar.real < np.inf:
-        scaled[is_zero] = 0
+    scaled[is_zero] = 0
     if is_conjugated and scaled.dtype.kind == "c":  # zeros keep their signs
         np.conjugate(scaled, out=scaled, where=scaled != 0)
     return scaled
@@ -149,14 +151,10 @@ class WholeLayout(Layout):
         """Return the values of a selection, in memory of their own."""
         return pick_values(content, selection)
 
-    def check(self, source: Source) -> None:
-        """Raise TensorFormatError if a value cannot be read. Keep no values."""
-        self.parse(source, self.read_pieces(source))
-
     def validate(self, source: Source) -> Iterator[Finding]:
-        """Yield the finding about the first value that cannot be read."""
+        """Yield the finding about the first value that cannot be read. Keep no values."""
         try:
-            self.check(source)
+            self.parse(source, self.read_pieces(source))
         except TensorFormatError as error:
             yield error.to_finding()
 

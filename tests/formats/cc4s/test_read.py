@@ -25,7 +25,8 @@ from tests.processes import run_script
 from tests.recording import RecordingSource
 from tests.servers import HttpStore, MemoryStore, S3Store
 from xr_tensorfmt import SourceChangedError, TensorFormatError, TensorFormatWarning, validate
-from xr_tensorfmt.core.layout import read
+from xr_tensorfmt.core.gathered import scale_layout
+from xr_tensorfmt.core.layout import InMemory, read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.cc4s import layouts as text
 from xr_tensorfmt.formats.cc4s import read as reading
@@ -721,6 +722,18 @@ class TestUnits:
                 doubled, plain = load(path, apply_unit=True), load(path)
                 for variable in plain:
                     np.testing.assert_array_equal(doubled[variable], plain[variable] * 2)
+
+    @pytest.mark.parametrize("key", [(), (slice(None, None, -2),), (1, 2, 3)])
+    @pytest.mark.parametrize("is_complex", [False, True])
+    def test_values_of_each_order_are_multiplied_in_place(self, is_complex: bool, key: Any) -> None:
+        values = cf.make_values((4, 5, 6), is_complex=is_complex)
+        layout = scale_layout(InMemory(values), 0.75)
+        assert layout.finish is not None
+        for array in (values.copy(order="C"), values.copy(order="F")):
+            array.flags.writeable = key == ()
+            actual = layout.finish(array[key])
+            assert np.shares_memory(actual, array) == (key == ())
+            np.testing.assert_array_equal(actual, (values * 0.75)[key])
 
     def test_applying_unit_does_not_change_file(self, tmp_path: Path, always_mapped: None) -> None:
         values = cf.make_values((512, 16))
