@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,19 +15,20 @@ import xarray as xr
 from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.source import is_file_name
+from xr_tensorfmt.datasets.building import get_info
 from xr_tensorfmt.errors import warn
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
-from xr_tensorfmt.formats.cc4s.header import Dimension, complete_types
+from xr_tensorfmt.formats.cc4s.header import Dimension, complete_dimensions
 from xr_tensorfmt.formats.cc4s.write import (
     check_states,
+    check_types,
     check_unit,
     choose_types,
-    name_dimensions,
 )
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_VALUES, format_yaml, is_portable, simplify
 from xr_tensorfmt.formats.recognition import list_files
 from xr_tensorfmt.sources import get_path, is_url
-from xr_tensorfmt.writing.checked_input import get_file_info, resolve_encoding
+from xr_tensorfmt.writing.checked_input import check_input, get_file_info
 
 __all__ = ["open_calculation", "to_calculation"]
 
@@ -78,16 +80,10 @@ def open_calculation(
     for name, ds in tensors.items():
         file_info = get_file_info(ds[name].variable, "cc4s")
         units[name] = file_info["unit"]
-        cc4s_object = name.partition(".")[0]
-        dimensions[name] = complete_types(cc4s_object, ds[name].shape, file_info["types"])
+        dimensions[name] = complete_dimensions(name, ds[name].shape, file_info["types"])
     if conflict := header.find_unit_conflict(units):
         warn(f"{directory}: {conflict}")
-    states, dims = _find_shared_dims(dimensions)
-    if {header.VERTEX, header.ENERGIES} <= dims.keys() and dims[header.VERTEX][1] not in states:
-        raise ValueError(
-            f"{directory}: {header.VERTEX} and {header.ENERGIES} have different numbers of states; "
-            "fetch both from the directory of one calculation"
-        )
+    state, dims = _share_dims(str(directory), dimensions)
     try:
         merged = _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())
     except xr.MergeError as error:
@@ -96,13 +92,15 @@ def open_calculation(
             f"{directory}: {reason}, so its files have states in different orders, or are not of "
             "one calculation; write or fetch all of them again"
         ) from error
-    for dim in states:
-        if dim.lower() not in merged.variables:
-            numbers = Variable(dim, np.arange(merged.sizes[dim]), header.STATE_NUMBER)
-            merged = merged.assign_coords({dim.lower(): numbers})
-    for tensor in merged.data_vars.values():
-        # The writer finds the cc4s types of the dimensions, such as "State", by these names.
-        tensor.encoding["tensorfmt"] = {**tensor.encoding["tensorfmt"], "dims": tensor.dims}
+    parts = {"": np.arange(state.length)}
+    if header.OCCUPIED in merged.coords:
+        occupied = merged.coords[header.OCCUPIED].values
+        parts |= {"h": np.flatnonzero(occupied), "p": np.flatnonzero(~occupied)}
+    for dim, item in chain.from_iterable(zip(dims[x], dimensions[x], strict=True) for x in dims):
+        numbers, label = parts.get(item.part, ()), dim.lower()
+        if item == replace(state, length=len(numbers), part=item.part) and label not in merged:
+            merged = merged.assign_coords({label: (dim, numbers, header.STATE_NUMBER)})
+    merged.encoding = {"tensorfmt": {"dims": dims}}  # of variables that replace others
     return merged
 
 
@@ -139,33 +137,42 @@ def to_calculation(
     if not isinstance(ds, Dataset):
         raise TypeError(f"ds= must be a Dataset, not a {type(ds).__name__}; call da.to_dataset()")
     state_number = header.STATE_NUMBER.items()
-    states = [x for x, data in ds.data_vars.items() if state_number <= data.attrs.items()]
-    ds = ds.set_coords([*states, *ds.data_vars.keys() & {header.OCCUPIED}])  # also reset_coords()
+    added = [name for name, item in ds.variables.items() if state_number <= item.attrs.items()]
+    ds = ds.set_coords([*added, *ds.data_vars.keys() & {header.OCCUPIED}])  # also reset_coords()
+    # The numbers of states follow dimensions that the user has renamed.
+    dims = {ds[name].dims[0]: str(name).capitalize() for name in added if ds[name].ndim == 1}
+    if not {*dims.values()} & ({*ds.variables, *ds.dims} - dims.keys()):
+        ds = ds.rename(dims)
     _check(ds, str(directory))
-    dtypes = resolve_encoding(ds.variables, ds.coords, encoding or {})
+    checked = check_input(ds, str(directory), "cc4s", encoding)
     directory = _get_local_path(directory)
     files = _group_by_file(ds, directory)
     directory.mkdir(parents=True, exist_ok=True)
     if not all(path.name.startswith(".") for path in directory.iterdir()):
         raise FileExistsError(f"{directory}: the directory is not empty; pass a new directory")
-    properties, contents = _pack_properties(ds)
-    _warn_of_properties(ds, properties, str(directory))
+    properties, contents = _pack_properties(ds, str(directory))
     for file, components in files.items():
         variables = {name: ds[name].variable for name in components}
-        types = choose_types(variables, file)
-        dims = name_dimensions(variables, types)
+        types, names = choose_types(variables, file)
         # Coordinates with other attributes, or along dimensions without types, are embedded.
         stored = [
             name
             for name, kind in properties.items()
             if types.get(str(ds[name].dims[0])) == kind and not set(ds[name].attrs) - {"values"}
         ]
-        parts = ds.drop_vars(stored)
-        tensors = _merge(_rename_dims(parts[[name]], name, dims[name]) for name in components)
+        parts = ds.drop_vars([*stored, *added])
+        tensors = _merge(_rename_dims(parts[[name]], name, names[name]) for name in components)
         tensors.attrs = ds.attrs
+        for name, variable in variables.items():
+            check_types(str(directory), file, name, variable, types)
+            checked.warn_of_order(name, variable.dims)
+            info = tensors[name].encoding["tensorfmt"]
+            info["types"] = tuple(types[str(dim)] for dim in variable.dims)
+            if components[name] != name:
+                info |= {"format": "cc4s", "component": components[name]}
         if file != header.ENERGIES:
             tensors = tensors.drop_vars(header.OCCUPIED, errors="ignore")
-        chosen = {components[name]: dtypes[name] for name in components if name in dtypes}
+        chosen = {new: checked.encoding.get(name, {}) for name, new in components.items()}
         path = directory / f"{file}{YAML}"
         tensors.rename(components).tensorfmt.to_file(path, "cc4s", encoding=chosen)
     for file, content in contents.items():
@@ -187,13 +194,18 @@ def _group_by_file(ds: Dataset, directory: Path) -> dict[str, dict[str, str]]:
     return files
 
 
-def _pack_properties(ds: Dataset) -> tuple[dict[str, str], dict[str, bytes]]:
-    """Return the dimension types of coordinates such as State_Spin, and their files for cc4s."""
+def _pack_properties(ds: Dataset, directory: str) -> tuple[dict[str, str], dict[str, bytes]]:
+    """Return the dimension types of coordinates such as State_Spin, and their files for cc4s.
+
+    Warn of coordinates that cc4s does not see.
+    """
     stored: dict[str, str] = {}
     contents: dict[str, bytes] = {}
     for dim in map(str, ds.sizes):
+        # Slices of states, such as amplitudes, have no properties.
+        whole = ds.get(header.VERTEX, ds).dims if dim == header.STATE else ds.dims
         names = (f"{dim}_{number}" for number in range(2, 10))
-        others = [other for other in names if ds.sizes.get(other) == ds.sizes[dim]]
+        others = [x for x in names if x in whole and ds.sizes[x] == ds.sizes[dim]]
         properties: dict[str, tuple[list[Any], list[int]]] = {}
         if re.search(r"_\d+$", dim) or not is_file_name(f"{dim}{YAML}"):  # it has no type
             continue
@@ -215,22 +227,18 @@ def _pack_properties(ds: Dataset) -> tuple[dict[str, str], dict[str, bytes]]:
                 "propertyIndices": {prop: numbers for prop, (_, numbers) in properties.items()},
             }
             contents[f"{dim}{YAML}"] = format_yaml(fields)
-    return stored, contents
-
-
-def _warn_of_properties(ds: Dataset, stored: Collection[str], directory: str) -> None:
-    """Warn of coordinates, such as spins, that cc4s does not see."""
-    unseen = [
+    if unseen := [
         str(name)
         for name, coordinate in ds.coords.items()
         if coordinate.ndim == 1 and str(name).startswith(f"{coordinate.dims[0]}_")
-    ]
-    if unseen := [name for name in unseen if name not in stored]:
+        if name not in stored
+    ]:
         warn(
             f"{directory}: cc4s does not see the coordinates {', '.join(unseen)}, because a file "
             "such as State.yaml holds only integers from 0 that are equal along State, State_2 and "
             "so on; number the values, and add the coordinate to each of these dimensions"
         )
+    return stored, contents
 
 
 def _pack_property(coordinate: Variable) -> tuple[list[Any], list[int]] | None:
@@ -240,8 +248,9 @@ def _pack_property(coordinate: Variable) -> tuple[list[Any], list[int]] | None:
     numbers = coordinate.values
     count = int(numbers.max(initial=-1)) + 1
     values = simplify(coordinate.attrs.get("values", [*range(min(count, MAX_VALUES))]))
-    is_list = isinstance(values, list) and len(values) >= count and is_portable(values)
-    return (values, numbers.tolist()) if is_list and numbers.min(initial=0) >= 0 else None
+    values = values if isinstance(values, list) else [values]  # netCDF has no lists of one value
+    is_complete = len(values) >= count and is_portable(values)
+    return (values, numbers.tolist()) if is_complete and numbers.min(initial=0) >= 0 else None
 
 
 def _get_local_path(directory: str | os.PathLike[str]) -> Path:
@@ -292,16 +301,21 @@ def _open_tensors(
     return tensors
 
 
-def _find_shared_dims(
-    tensors: Mapping[str, list[Dimension]],
-) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-    """Return the dimensions of all states, and those of each tensor, numbered after them."""
-    sources = [tensors[header.ENERGIES]] if header.ENERGIES in tensors else tensors.values()
-    lengths = [item.length for item in chain.from_iterable(sources) if item.type == header.STATE]
-    state = Dimension(max(lengths, default=0), header.STATE)
-    repeats = max(dimensions.count(state) for dimensions in tensors.values())
-    states, *names = header.make_dims_unique([[state] * repeats, *tensors.values()])
-    return states, dict(zip(tensors, names, strict=True))
+def _share_dims(
+    directory: str, dimensions: Mapping[str, list[Dimension]]
+) -> tuple[Dimension, dict[str, tuple[str, ...]]]:
+    """Return the dimension of all states, and the names of dimensions, which begin with it."""
+    whole = dimensions.get(header.ENERGIES) or dimensions.get(header.VERTEX, [])
+    lengths = [item.length for item in whole if item.type == header.STATE]
+    state = Dimension(max(lengths, default=-1), header.STATE)
+    if lengths and state not in dimensions.get(header.VERTEX, [state]):
+        raise ValueError(
+            f"{directory}: {header.VERTEX} and {header.ENERGIES} have different numbers of states; "
+            "fetch both from the directory of one calculation"
+        )
+    repeats = max(of_tensor.count(state) for of_tensor in dimensions.values())
+    _, *names = header.make_dims_unique([[state] * repeats, *dimensions.values()])
+    return state, dict(zip(dimensions, names, strict=True))
 
 
 def _rename_dims(ds: Dataset, name: str, dims: tuple[str, ...]) -> Dataset:
@@ -313,7 +327,10 @@ def _rename_dims(ds: Dataset, name: str, dims: tuple[str, ...]) -> Dataset:
         for old, new in names.items()
         if variable.dims == (old,) and str(coordinate).startswith(f"{old}_")
     }
-    return ds.rename(names | coordinates)
+    renamed = ds.rename(names | coordinates)
+    encoding = renamed[name].encoding
+    encoding["tensorfmt"] = {**get_info(encoding), "dims": dims}
+    return renamed
 
 
 def _merge(tensors: Iterable[Dataset]) -> Dataset:
@@ -329,47 +346,28 @@ def _check(ds: Dataset, directory: str) -> None:
             f"{directory}: {conflict}: open all tensors without apply_unit=True, and set the "
             "attribute unit of computed ones"
         )
-    size = tensors[header.ENERGIES].size if header.ENERGIES in tensors else 0
-    number = int(np.count_nonzero(ds.get(header.OCCUPIED, np.ones(size, bool))))
     for name, tensor in tensors.items():
-        rank = len(header.DIMENSIONS.get(name, tensor.dims))
-        if tensor.ndim != rank:
-            raise ValueError(
-                f"{directory}: {name!r} has {tensor.ndim} dimensions, expected {rank}; select "
-                "states by a list, which keeps their dimensions: ds.isel(State=[0], State_2=[0])"
-            )
-        expected = {size} if name == header.VERTEX else {size, number, size - number}
-        sizes = {d: n for d, n in tensor.sizes.items() if str(d).partition("_")[0] == header.STATE}
-        is_compared = header.ENERGIES in tensors and not name.startswith("Sliced")
-        if is_compared and not expected.issuperset(sizes.values()):
-            raise ValueError(
-                f"{name!r} has {sizes}, expected {' or '.join(map(str, sorted(expected)))} states; "
-                "select the same states along all dimensions with isel(), or call "
-                f"ds.drop_vars({name!r}) to let cc4s compute it again"
-            )
+        if conflict := header.find_rank_conflict(name, tensor.ndim):
+            raise ValueError(f"{directory}: {name!r} has {conflict}")
     coordinates = {str(name): coordinate.variable for name, coordinate in ds.coords.items()}
-    check_states(directory, tensors, coordinates)
-    _warn_of_order(ds, directory)
-
-
-def _warn_of_order(ds: Dataset, directory: str) -> None:
-    """Warn if occupied states are not the first, or if the order of states cannot be checked."""
-    if header.ENERGIES not in ds:
-        return
-    size = ds[header.ENERGIES].size
-    occupied = ds.get(header.OCCUPIED, np.ones(size, bool))
+    numbers = check_states(directory, tensors, coordinates)
+    size = tensors[header.ENERGIES].size if header.ENERGIES in tensors else 0
+    occupied = ds.get(header.OCCUPIED, DataArray(np.ones(size, bool)))
     number = int(np.count_nonzero(occupied))
-    if not occupied[:number].all():
-        dims = [d for d in ds.sizes if str(d).startswith(header.STATE) and ds.sizes[d] == size]
-        line = ", ".join(f"{dim}=order" for dim in dims)
-        warn(
-            f"the {number} occupied states are not the first of the {size} states, as cc4s "
-            f"expects; sort all dimensions of states: order = ds.{header.ENERGIES}.values"
-            f".argsort(); ds = ds.isel({line})"
-        )
-    vertex = ds.get(header.VERTEX)
-    if vertex is not None and get_file_info(vertex.variable, "cc4s") and "state" not in ds.coords:
+    if header.VERTEX in tensors and get_file_info(tensors[header.VERTEX], "cc4s") and not numbers:
         warn(
             f"{directory}: the Dataset has no numbers of states, so different states along the "
             "dimensions, or another order, are not found; open the directory with open_calculation"
+        )
+    if header.OCCUPIED in ds.coords and header.ENERGIES not in tensors:
+        warn(
+            f"{directory}: the coordinate {header.OCCUPIED!r} is not written, because cc4s counts "
+            f"occupied states by {header.ENERGIES}; write that tensor too"
+        )
+    elif not occupied[:number].all():
+        dims = (d for d in ds.sizes if str(d).startswith(header.STATE) and ds.sizes[d] == size)
+        warn(
+            f"the {number} occupied states are not the first of the {size} states, as cc4s "
+            f"expects; sort all dimensions of states: order = ds.{header.ENERGIES}.values"
+            f".argsort(); ds = ds.isel({', '.join(f'{dim}=order' for dim in dims)})"
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
-from math import isclose, prod
+from math import isclose
 from typing import Any, Self
 
 import numpy as np
@@ -87,22 +88,25 @@ def find_rank_conflict(cc4s_object: str, rank: int) -> str | None:
     if not types or len(types) == rank:
         return None
     expected = f"{len(types)} ({', '.join(types)})"
-    return f"{rank} dimensions, but {cc4s_object} of cc4s has {expected}; rename the file"
+    return (
+        f"{rank} dimensions, but {cc4s_object} of cc4s has {expected}; select states by a list, "
+        "such as isel(State=[0]), or rename the file"
+    )
 
 
 def find_unit_conflict(units: Mapping[str, float]) -> str | None:
     """Return how the units of two tensors of a calculation differ, or None. cc4s converts none."""
-    first: tuple[str, float, float] | None = None
-    for name, unit in units.items():
-        power = ENERGY_POWERS.get(name.partition(".")[0])
-        if not power or unit <= 0:
-            continue
-        energy = unit ** (1 / power)
-        other, other_unit, other_energy = first = first or (name, unit, energy)
+    energies = {
+        name: unit ** (1 / ENERGY_POWERS[name.partition(".")[0]])
+        for name, unit in units.items()
+        if unit > 0 and name.partition(".")[0] in ENERGY_POWERS
+    }
+    for name, energy in energies.items():
+        other, other_energy = next(iter(energies.items()))
         if not isclose(energy, other_energy, rel_tol=UNIT_TOLERANCE):
             return (
-                f"{name} has the unit {unit}, that is energies in {energy:.6g} hartree, but "
-                f"{other} has the unit {other_unit}, that is energies in {other_energy:.6g} "
+                f"{name} has the unit {units[name]}, that is energies in {energy:.6g} hartree, but "
+                f"{other} has the unit {units[other]}, that is energies in {other_energy:.6g} "
                 "hartree; cc4s converts no units, so write both in the same units"
             )
     return None
@@ -150,6 +154,8 @@ class Dimension:
 
     length: int
     type: str | None = None
+    # "h" for holes, which are the occupied states, "p" for particles, or "".
+    part: str = ""
 
     @classmethod
     def unpack(cls, fields: Fields) -> Self:
@@ -255,11 +261,6 @@ class TensorEntry:
         return tuple(dimension.length for dimension in self.dimensions)
 
     @property
-    def total(self) -> int:
-        """Number of elements of the tensor."""
-        return prod(self.lengths)
-
-    @property
     def energies(self) -> list[Any] | None:
         """The list ``metaData.energies`` if it repeats the elements."""
         energies = self.metadata.get("energies")
@@ -346,29 +347,34 @@ class Properties:
         return cls(yaml_text.get_string(fields, "dimensionType"), indices, values)
 
 
-def complete_types(
-    cc4s_object: str, lengths: Sequence[int], types: Sequence[str | None]
+def complete_dimensions(
+    name: str, lengths: Sequence[int], types: Sequence[str | None]
 ) -> list[Dimension]:
-    """Return the dimensions of a tensor, with the types of its object if the file has none."""
-    expected = get_object_types(cc4s_object, len(lengths)) or types
-    return [
-        Dimension(length, of_file or of_object)
-        for length, of_file, of_object in zip(lengths, types, expected, strict=True)
-    ]
+    """Return the dimensions of a tensor, with types and parts by its name, such as ``X.ph``."""
+    cc4s_object, _, component = name.partition(".")
+    rank = len(lengths)
+    of_states = get_object_types(cc4s_object, rank) or (STATE,) * rank
+    if not component and re.fullmatch(r"Amplitudes\d*", cc4s_object):
+        component = {2: "ph", 4: "pphh"}.get(rank, "")
+    is_part = {*component} <= {*"hp"} and len(component) == of_states.count(STATE)
+    parts = component if is_part else ""
+    expected = of_states if parts else get_object_types(cc4s_object, rank) or types
+    rows = zip(lengths, types, expected, parts.rjust(rank), strict=True)
+    return [Dimension(size, of_file or own, part.strip()) for size, of_file, own, part in rows]
 
 
 def make_dims_unique(tensors: Iterable[Sequence[Dimension]]) -> list[tuple[str, ...]]:
     """Name dimensions by type (``State``, ``State_2``), or by position. Equal ones share a name."""
     lengths: dict[str, int] = {}
-    # Names by type and length, and the numbers of a type that are not used yet.
-    names_by_type: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
+    # Names by type, length and part, and the numbers of a type that are not used yet.
+    names_by_type: dict[tuple[str, int, str], dict[str, None]] = defaultdict(dict)
     numbers: dict[str, Iterator[int]] = defaultdict(count)
     names_of_tensors = []
     for dimensions in tensors:
         names: list[str] = []
         for position, dimension in enumerate(dimensions):
             plain, length = dimension.type or f"dim_{position}", dimension.length
-            known = names_by_type[plain, length]
+            known = names_by_type[plain, length, dimension.part]
             new = (f"{plain}_{number + 1}" if number else plain for number in numbers[plain])
             name = next(
                 candidate

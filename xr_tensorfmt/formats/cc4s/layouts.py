@@ -46,16 +46,14 @@ class Text(WholeLayout):
 
     def parse(self, source: Source, pieces: Iterable[Bytes]) -> Array:
         """Parse the text."""
-        values = np.concatenate([np.empty(0, self.dtype), *self.parse_lines(source, pieces)])
-        self.check_count(source, values.size)
-        return values.reshape(self.shape)
+        values = np.concatenate([np.empty(0, self.dtype), *self._parse_lines(source, pieces)])
+        if values.size == prod(self.shape):
+            return values.reshape(self.shape)
+        expected = f"{prod(self.shape)} for a tensor of shape {self.shape[::-1]}"
+        offset = self.size if values.size < prod(self.shape) else 0
+        raise self._build_error(source, "the elements", f"{values.size} values", expected, offset)
 
-    def check(self, source: Source) -> None:
-        """Parse the text without keeping the values."""
-        values = self.parse_lines(source, self.read_pieces(source))
-        self.check_count(source, sum(piece.size for piece in values))
-
-    def parse_lines(self, source: Source, pieces: Iterable[Bytes]) -> Iterator[Array]:
+    def _parse_lines(self, source: Source, pieces: Iterable[Bytes]) -> Iterator[Array]:
         """Yield the values of each piece, of whole lines."""
         stop, pending = 0, list[bytes]()
         for piece in pieces:
@@ -71,14 +69,6 @@ class Text(WholeLayout):
             except ValueError:
                 raise self._build_value_error(source, raw[:end], stop - len(raw)) from None
             yield values
-
-    def check_count(self, source: Source, count: int) -> None:
-        """Raise TensorFormatError if the number of values is not the number of elements."""
-        expected = prod(self.shape)
-        if count != expected:
-            wanted = f"{expected} for a tensor of shape {self.shape[::-1]}"
-            offset = self.size if count < expected else 0
-            raise self._build_error(source, "the elements", f"{count} values", wanted, offset)
 
     def _parse(self, raw: bytes) -> Array:
         """Parse lines; raise ValueError if one has no value."""

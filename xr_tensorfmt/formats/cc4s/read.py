@@ -39,9 +39,6 @@ _SEARCHED_BYTES = 64 << 10
 ENERGY_TOLERANCE = 1e-6
 """Relative tolerance of energies in metadata, which are often rounded."""
 
-OpenedFiles = Mapping[str, tuple[Source, bytes]]
-"""Sources and first bytes of files, by name."""
-
 # Only files of cc4s match all patterns. Programs write the keys in any order.
 _TYPE = re.compile(rb"^type: .*\bTensor(Set)?\b", re.MULTILINE)
 _TENSOR = (
@@ -212,7 +209,7 @@ def _multiply(value: Any, factor: float) -> Any:
     return value * factor if is_number and not isinstance(value, bool) else value
 
 
-def _open_all(source: Source, entries: Sequence[TensorEntry]) -> OpenedFiles:
+def _open_all(source: Source, entries: Sequence[TensorEntry]) -> Mapping[str, tuple[Source, bytes]]:
     """Open the elements, and the files of properties that exist, concurrently if remote."""
     types = {dimension.type for entry in entries for dimension in entry.dimensions}
     names = (f"{name}{YAML}" for name in types if is_file_name(name))
@@ -234,7 +231,7 @@ def _open_all(source: Source, entries: Sequence[TensorEntry]) -> OpenedFiles:
 
 
 def _read_properties(
-    opened: OpenedFiles, entries: Sequence[TensorEntry]
+    opened: Mapping[str, tuple[Source, bytes]], entries: Sequence[TensorEntry]
 ) -> tuple[Mapping[str, Properties], list[Finding]]:
     """Return the properties by type, and findings about damaged files, or of other lengths."""
     # Slices and amplitudes have a part of the states.
@@ -272,7 +269,9 @@ def _build_tensor(
     blocks = _find_blocks(entry, source, properties)
     if blocks is not None:
         field = entry.fields.get_path("dimensions")
-        options.check_filled(entry.fields.path, field, entry.total, prod(blocks.inner.shape), None)
+        options.check_filled(
+            entry.fields.path, field, prod(entry.lengths), prod(blocks.inner.shape), None
+        )
     layout, end = _build_layout(entry, source, blocks)
     layout = column_major(layout)
     if options["apply_unit"] and entry.unit != 1:
@@ -304,7 +303,7 @@ def _find_blocks(
     if not entry.conditions:
         return None
     has_one = prod(len(condition.non_zeros) for condition in entry.conditions) == 1
-    nbytes = entry.total * entry.element.stored.itemsize
+    nbytes = prod(entry.lengths) * entry.element.stored.itemsize
     is_whole = source.size >= nbytes or entry.elements == header.TEXT
     needed = [pair for condition in entry.conditions for pair in condition.properties]
     of_dims = [properties.get(kind or "") for kind in entry.types]
@@ -413,13 +412,13 @@ def _find_unit_conflict(entry: TensorEntry, yaml: Source) -> str | None:
 
 
 def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
-    energies, source = entry.energies, tensor.source
+    energies, source, total = entry.energies, tensor.source, prod(entry.lengths)
     # Slices that cc4s makes keep the list of all energies.
     is_slice = entry.component is not None or entry.cc4s_object == header.SLICED_ENERGIES
-    if energies is None or source is None or (is_slice and len(energies) != entry.total):
+    if energies is None or source is None or (is_slice and len(energies) != total):
         return
-    actual = f"{len(energies)} energies for {entry.total} elements"
-    if len(energies) == entry.total:
+    actual = f"{len(energies)} energies for {total} elements"
+    if len(energies) == total:
         try:
             values = read_layout(tensor.layout, source, Selection.everything(tensor.layout.shape))
             listed = np.asarray(energies, dtype=float)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
 from numbers import Real
@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from xarray import Variable
 
+from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.embedded_metadata import (
     EmbeddedMetadata,
     EmbeddedVariable,
@@ -62,9 +63,8 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
     cc4s_object = header.get_variable_name(stem)
     checked = _remove_numbers(checked, cc4s_object).encode(_ELEMENTS)
     is_set = _is_set(checked)
-    types = choose_types(checked.variables, cc4s_object)
+    types, default_dims = choose_types(checked.variables, cc4s_object)
     _check_stem(checked.path, stem, types)
-    default_dims = name_dimensions(checked.variables, types)
     packed: dict[str, dict[str, Any]] = {}
     embedded: dict[str, EmbeddedVariable] = {}
     files = []
@@ -232,6 +232,11 @@ def _split_attrs(
         del noted["unit"]
     if energies is not None and "energies" not in attrs and is_portable(energies):
         metadata["energies"] = energies
+    elif energies is not None and not is_portable(energies):
+        warn(
+            f"{checked.path}: energies of {name!r} are not finite, so the list of energies, by "
+            "which cc4s counts occupied states, is left out; select the other states"
+        )
     return metadata, noted
 
 
@@ -266,8 +271,13 @@ def _remove_occupied(checked: CheckedInput, name: str, metadata: Mapping[str, An
     return replace(checked, coordinates=others)
 
 
-def choose_types(variables: Mapping[str, Variable], cc4s_object: str) -> Types:
-    """Choose a type for each dimension: of its file, its name, or the object of cc4s."""
+def choose_types(
+    variables: Mapping[str, Variable], cc4s_object: str
+) -> tuple[Types, Mapping[str, tuple[str, ...]]]:
+    """Choose a type for each dimension: of its file, its name, or the object of cc4s.
+
+    Also return the dimension names that the reader gives to the variables.
+    """
     types: dict[str, str | None] = {}
     for variable in variables.values():
         types = _find_types(variable) | types
@@ -276,7 +286,11 @@ def choose_types(variables: Mapping[str, Variable], cc4s_object: str) -> Types:
             dims = tuple(map(str, variable.dims))
             expected = get_object_types(cc4s_object, variable.ndim) or dims
             types |= {dim: types[dim] or own for dim, own in zip(dims, expected, strict=True)}
-    return types
+    names = make_dims_unique(
+        [Dimension(length, types[str(dim)]) for dim, length in variable.sizes.items()]
+        for variable in variables.values()
+    )
+    return types, dict(zip(variables, names, strict=True))
 
 
 def _find_types(variable: Variable) -> dict[str, str | None]:
@@ -296,17 +310,6 @@ def _find_types(variable: Variable) -> dict[str, str | None]:
         is_renamed = is_in_order and plain not in TYPES
         types[dim] = stored.get(dim, by_position if is_renamed else plain)
     return types
-
-
-def name_dimensions(
-    variables: Mapping[str, Variable], types: Types
-) -> Mapping[str, tuple[str, ...]]:
-    """Return the dimension names that the reader gives to the variables."""
-    names = make_dims_unique(
-        [Dimension(length, types[str(dim)]) for dim, length in variable.sizes.items()]
-        for variable in variables.values()
-    )
-    return dict(zip(variables, names, strict=True))
 
 
 def check_types(path: str, cc4s_object: str, name: str, variable: Variable, types: Types) -> None:
@@ -330,11 +333,11 @@ def check_types(path: str, cc4s_object: str, name: str, variable: Variable, type
 
 def check_states(
     path: str, tensors: Mapping[str, Variable], coordinates: Mapping[str, Variable]
-) -> None:
-    """Raise ValueError if two axes have different states, or states in another order.
+) -> Mapping[Hashable, Array]:
+    """Return the numbers of states by dimension. Raise ValueError if two axes have different ones.
 
-    The numbers of states are the coordinates ``state``, ``state_2``, ... of `open_calculation`.
-    Integrals may have the occupied states along one axis and the virtual ones along another.
+    The numbers are the coordinates ``state``, ``state_2``, ... of `open_calculation`. Integrals may
+    have the occupied states along one axis and the virtual ones along another.
     """
     numbers = {
         item.dims[0]: item.values
@@ -346,17 +349,38 @@ def check_states(
         (name, dim)
         for name in sorted(tensors, key=lambda name: name not in whole)
         for dim in tensors[name].dims
-        if dim in numbers and not name.startswith("Sliced")
+        if dim in numbers or (ENERGIES in tensors and str(dim).partition("_")[0] == header.STATE)
+        if not re.fullmatch(r"Sliced\w*", name)
     ]
+    if any(np.unique(states).size < states.size for states in numbers.values()):
+        warn(f"{path}: states are repeated, and cc4s counts each of them; select each state once")
     for name, dim in axes:
-        reference, actual = numbers[axes[0][1]], numbers[dim]
-        common = reference[np.isin(reference, actual)]
-        is_part = name not in whole and common.size < reference.size
-        fits_part = is_part and (not common.size or np.array_equal(common, actual))
-        if not fits_part and not np.array_equal(reference, actual):
-            line = ", ".join(f"{dim}=states" for dim in sorted(numbers, key=str))
+        first, first_dim = axes[0]
+        states = numbers.get(first_dim, np.arange(tensors[first].sizes[first_dim]))
+        is_slice = first in whole and name not in whole
+        parts, occupied = [states], coordinates.get(header.OCCUPIED)
+        if is_slice and occupied is not None and occupied.shape == states.shape:
+            mask = occupied.values.astype(bool)
+            parts += [states[mask], states[~mask]]
+        elif name not in whole and dim in numbers:
+            common = states[np.isin(states, numbers[dim])]
+            parts.append(common if common.size else numbers[dim])
+        shape, size = get_file_info(tensors[name], "cc4s").get("shape"), tensors[name].sizes[dim]
+        if dim in numbers:
+            fits = any(np.array_equal(numbers[dim], part) for part in parts)
+        elif shape is None or first_dim not in numbers:
+            fits = size in {part.size for part in parts}
+        else:  # which states a file has is not known
+            opened = get_file_info(tensors[first], "cc4s").get("shape", states.shape)
+            fits = shape == tensors[name].shape and np.array_equal(states, np.arange(opened[-1]))
+        if not fits:
+            dims = dict.fromkeys(dim for other, dim in axes if other in (first, name))
+            hint = f"all dimensions at once: ds.isel({', '.join(f'{dim}=states' for dim in dims)})"
+            if is_slice:
+                hint = f"{dim!r} alike, or call ds.drop_vars({name!r}) to let cc4s compute it again"
             raise ValueError(
-                f"{path}: {name!r} has other states along {dim!r} than {axes[0][0]!r} along "
-                f"{axes[0][1]!r}, or in another order; select or sort the states of all dimensions "
-                f"at once: ds.isel({line})"
+                f"{path}: {name!r} {'has' if dim in numbers else 'may have'} other states along "
+                f"{dim!r} than {first!r} along {first_dim!r}, or in another order; select or sort "
+                f"the states of {hint}"
             )
+    return numbers

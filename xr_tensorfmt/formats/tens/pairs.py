@@ -86,14 +86,9 @@ class Pairs(WholeLayout):
         return np.dtype([("index", "<u8"), ("values", self.element.stored, (self.components,))])
 
     @property
-    def stop(self) -> int:
-        """Offset of the first byte after the pairs."""
-        return self.offset + self.count * self.record.itemsize
-
-    @property
     def bounds(self) -> tuple[int, int]:
         """The bytes of all pairs. Any of them may belong to a selection."""
-        return self.offset, self.stop
+        return self.offset, self.offset + self.count * self.record.itemsize
 
     def parse(self, source: Source, pieces: Iterable[Bytes]) -> tuple[Integers, Array]:
         """Sort the pairs by index. Raise TensorFormatError if they contradict each other."""

@@ -320,7 +320,7 @@ def _locate_pairs(
     limit = "pairs that fit in the file" if room <= total else "elements of the tensor"
     expected = f"at most the {min(room, total)} {limit}"
     reader.check(count <= min(room, total), field, count, expected, offset=start)
-    return pairs, End(reader.source, pairs.stop, "the pairs")
+    return pairs, End(reader.source, pairs.bounds[1], "the pairs")
 
 
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
