@@ -25,21 +25,20 @@ from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.recognition import read_container
 from xr_tensorfmt.sources import check_local, get_path, is_remote
 from xr_tensorfmt.sources.locations import Location, locate
+from xr_tensorfmt.sources.stores import call_store
 from xr_tensorfmt.writing.atomic_file import (
     UNCHANGED,
     AtomicFile,
-    Replacement,
     build_atomic_file,
     get_temporary_path,
     identify,
     lock_set,
-    publish_set,
 )
 from xr_tensorfmt.writing.blocks import divide_variables, keep_values, plan_tasks, write_blocks
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
 from xr_tensorfmt.writing.file_plan import FilePlan
 from xr_tensorfmt.writing.region import Region, write_region
-from xr_tensorfmt.writing.upload import ObjectReplacement, UploadedFile
+from xr_tensorfmt.writing.upload import UploadedFile
 
 Mode = Literal["w", "w-", "x"]
 
@@ -244,7 +243,7 @@ def _finish(
         _check_inodes(files, set(inodes))  # afterwards, because `complete` may create a file
         with lock_set(index.path) if is_set else nullcontext():
             orphans = _find_orphans(plan, index)
-            _publish(files)
+            files[-1].publish(files[:-1])
             _remove([index.sibling(name) for name in orphans])
 
 
@@ -257,18 +256,6 @@ def _check_inodes(files: Sequence[AtomicFile], inodes: set[int]) -> None:
             "complete, or it was computed twice at the same time; compute it again"
         )
         raise OSError(ESTALE, reason, files[-1].target)
-
-
-def _publish(files: Sequence[AtomicFile]) -> None:
-    """Let complete files appear, the last one as their index. If one fails, restore the others."""
-    *others, index = files
-    if not others:
-        index.publish()
-    elif isinstance(index, UploadedFile):
-        objects = [ObjectReplacement(file) for file in others if isinstance(file, UploadedFile)]
-        publish_set(ObjectReplacement(index, objects), objects)
-    else:
-        publish_set(Replacement(index), [Replacement(file) for file in others])
 
 
 def build_target(location: Location, size: int, *, overwrite: bool) -> AtomicFile:
@@ -287,13 +274,18 @@ def build_target(location: Location, size: int, *, overwrite: bool) -> AtomicFil
     return file
 
 
+def _call(location: Location, method: str, **options: Any) -> Any:
+    """Call a method of the file system, with retries if it is a store."""
+    location.fs.invalidate_cache(location.path)
+    if location.is_local:
+        return location.call(partial(getattr(location.fs, method), location.path, **options))
+    return call_store(location, method, location.path, **options)
+
+
 def _read_existing(location: Location, stop: int = MAX_REPLACED_BYTES) -> bytes:
     """Return the first bytes of a file or object, or no bytes if it does not exist."""
-    location = location.renew_after_fork()
-    location.fs.invalidate_cache(location.path)
-    read = partial(location.fs.cat_file, location.path, start=0, end=stop)
     with suppress(FileNotFoundError):
-        return bytes(location.call(read))
+        return bytes(_call(location, "cat_file", start=0, end=stop))
     return b""
 
 
@@ -303,20 +295,25 @@ def _find_orphans(plan: FilePlan, location: Location) -> Collection[str]:
         if _read_existing(conflict, 1):
             raise FileExistsError(
                 f"{location.name} was not written, because {conflict.name} is another form of the "
-                "same data and programs may read either; remove it first, or write elsewhere"
+                "same data, or lists files of the same names; remove it first, or write elsewhere"
             )
-    if plan.find_orphans is not None:
-        with suppress(OSError):  # no permission to read the file
-            return plan.find_orphans(_read_existing(location))
-    return ()
+    if plan.find_orphans is None:
+        return ()
+    try:
+        existing = _read_existing(location)
+    except PermissionError as error:
+        warn(f"{location.name} cannot be read ({error}); files that only it lists may remain")
+        return ()
+    return plan.find_orphans(existing)
 
 
 def _remove(orphans: Sequence[Location]) -> None:
-    """Remove files or objects. Warn if one of them cannot be removed."""
-    for orphan in orphans:
-        location = orphan.renew_after_fork()
+    """Remove files or objects. Warn if one of them cannot be removed, and leave the others."""
+    for number, orphan in enumerate(orphans):
         try:
             with suppress(FileNotFoundError):
-                location.call(location.fs.rm_file, location.path)
+                _call(orphan, "rm_file")
         except OSError as error:
-            warn(f"{location.name} is orphaned, but not removed ({error}); remove it")
+            names = ", ".join(location.name for location in orphans[number:])
+            warn(f"orphaned files are not removed ({error}); remove {names}")
+            return

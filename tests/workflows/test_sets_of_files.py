@@ -13,11 +13,18 @@ from typing import Any, ClassVar
 import dask
 import pytest
 import xarray as xr
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.failing_calls import Faults, catch_message, inject, read_files, restore_files
 from tests.workflows.sets import KINDS, SETS, make_dataset, read_set, write_set
-from xr_tensorfmt import SourceChangedError, TensorFormatError, to_file, validate
+from xr_tensorfmt import (
+    SourceChangedError,
+    TensorFormatError,
+    TensorFormatWarning,
+    to_file,
+    validate,
+)
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.stores import RemoteFile
 
@@ -70,9 +77,13 @@ def test_restoration_that_fails_is_reported(
         raise OSError(errno.EIO, "Input/output error", source, None, target)
 
     monkeypatch.setattr(os, "replace", replace)
-    with pytest.raises(OSError, match=r"Input/output error, while .*write it again with"):
+    reason = r"Input/output error, while .*write it again with"
+    with pytest.raises(OSError, match=reason) as caught:
         write_set(kind, 2, tmp_path)
     assert not (tmp_path / index).exists()
+    kept = [path.name for path in tmp_path.glob(".*") if index in path.name]
+    assert len(kept) == 1
+    assert f"{index} (before in {tmp_path / kept[0]})" in str(caught.value)
 
 
 KILLED = """
@@ -166,7 +177,7 @@ def store() -> FailingStore:
     return FailingStore()
 
 
-@pytest.mark.filterwarnings("ignore:.* is orphaned, but not removed")
+@pytest.mark.filterwarnings("ignore:orphaned files are not removed")
 @pytest.mark.parametrize("lasts", [False, True])
 @pytest.mark.parametrize("has_effect", [False, True])
 @pytest.mark.parametrize("way", WAYS)
@@ -213,6 +224,38 @@ def test_failing_request(
     store.faults = Faults()
     write()
     assert read() == {2}
+
+
+def test_requests_about_orphaned_files_are_repeated(store: FailingStore) -> None:
+    write_set("model", 1, "/b", fs=store)
+    store.faults = counter = Faults()
+    write_set("model", 2, "/b", fs=store)
+    names = FailingStore.store.keys()
+    for at in range(1, counter.count + 1):
+        store.faults = faults = Faults(at, failure=errno.ECONNRESET)
+        write_set("model", 3, "/b", fs=store)
+        assert faults.hits
+        assert len(FailingStore.store) == len(names) == 4
+
+
+def test_files_that_an_unreadable_index_lists_may_remain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = tmp_path / SETS["model"][0]
+    read = LocalFileSystem.cat_file
+
+    def refuse(fs: Any, path: str, **bounds: Any) -> bytes:
+        if path == str(index):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return read(fs, path, **bounds)
+
+    write_set("model", 1, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFileSystem, "cat_file", refuse)
+        with pytest.warns(TensorFormatWarning, match=r"json cannot be read .*denied.* may remain"):
+            to_file(make_dataset("model", 2), index)
+    assert read_set("model", tmp_path) == {2}
+    assert (tmp_path / "m-00003-of-00003.safetensors").exists()
 
 
 def test_files_of_different_writes_are_refused(tmp_path: Path) -> None:

@@ -169,23 +169,23 @@ def _start_info(location: Location) -> Future[dict[str, Any]]:
     return _start_call(location, "info", location.path)
 
 
-def call_store(location: Location, method: str, path: str, **options: Any) -> Any:
-    """Call a method of a file system, such as ``ls``, with retries and time limits."""
-    return wait_for_result(_start_call(location.renew_after_fork(), method, path, **options))
+def call_store(location: Location, *call: Any, **options: Any) -> Any:
+    """Call a method of a file system, such as ``ls`` of a path, with retries and time limits."""
+    return wait_for_result(_start_call(location.renew_after_fork(), *call, **options))
 
 
 def _start_call(location: Location, *call: Any, **options: Any) -> Future[Any]:
     return start_request(RangeRequest(location), partial(_call, location.fs, *call, **options))
 
 
-async def _call(fs: Any, method: str, path: str, **options: Any) -> Any:
+async def _call(fs: Any, method: str, path: str, *arguments: Any, **options: Any) -> Any:
     """Call a method of a file system. The info of a cache is of the copy."""
     if method == "info" and is_cache(fs):
         return (await wrap_future(start_in_thread(_read_copy, fs, path, 0, 0)))[0]
-    if fs.async_impl:
-        # fsspec documents this prefix of the coroutine functions.
-        return await getattr(fs, f"_{method}")(path, **options)
-    return await wrap_future(start_in_thread(partial(getattr(fs, method), path, **options)))
+    # fsspec documents this prefix of the coroutine functions.
+    function = getattr(fs, f"_{method}" if fs.async_impl else method)
+    call = partial(function, path, *arguments, **options)
+    return await (call() if fs.async_impl else wrap_future(start_in_thread(call)))
 
 
 async def _request_from_any(

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from secrets import token_hex
 from time import monotonic, sleep
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from xr_tensorfmt.core.layout import EncodedBatch
 from xr_tensorfmt.writing.file_plan import Piece
@@ -213,9 +213,9 @@ class AtomicFile:
                 raise build_exists_error(self.target) from None
         remove(self.path)
 
-    def publish(self) -> None:
-        """Let the complete file appear, and flush its name to the disk (best effort)."""
-        publish_set(Replacement(self))
+    def publish(self, siblings: Sequence[Self] = ()) -> None:
+        """Let complete files appear, this one last, and flush names to the disk (best effort)."""
+        publish_set(Replacement(self), list(map(Replacement, siblings)))
 
     def discard(self) -> bool:
         """Remove the unfinished file; return False if it does not exist or was renamed."""
@@ -374,7 +374,7 @@ def _settle(index: Replacement, siblings: Sequence[Replacement]) -> str:
         return UNCHANGED
     names = ", ".join(
         part.file.target + (f" (before in {part.kept})" if identify(part.kept) else "")
-        for part in failed or [index]
+        for part in dict.fromkeys([*failed, index])
     )
     return f"write it again with mode='w', because these files are not restored: {names}"
 

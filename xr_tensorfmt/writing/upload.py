@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from secrets import token_hex
 from threading import Event
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from fsspec import AbstractFileSystem
 from fsspec.callbacks import Callback
@@ -27,12 +27,14 @@ from xr_tensorfmt.sources.requests import (
     start_in_thread,
     wait_for_result,
 )
+from xr_tensorfmt.sources.stores import call_store
 from xr_tensorfmt.writing.atomic_file import (
     UNCHANGED,
     AtomicFile,
     Replacement,
     build_exists_error,
     build_suffix,
+    publish_set,
 )
 
 _logger = logging.getLogger(__name__)
@@ -49,7 +51,6 @@ CLEANUP_TIMEOUT = 5.0
 # Bytes at both ends of a file to compare with an object after a failure.
 _COMPARED_BYTES = 1 << 20
 
-_UNCHANGED = f"; {UNCHANGED}"
 _UNCERTAIN = "; the object is as before, unless its upload was complete"
 
 
@@ -85,11 +86,14 @@ class UploadedFile(AtomicFile):
         if is_cache(fs) or not {"http", "https", *ARCHIVES}.isdisjoint(protocols):
             reason = "its file system is read-only; write to a local path, or to the store itself"
             raise OSError(errno.EROFS, reason, name)
-        self.location.call(self._check_absent, context=_UNCHANGED)
+        self.location.call(self._check_absent, context=f"; {UNCHANGED}")
 
-    def publish(self) -> None:
-        """Upload the file."""
-        replace(self, location=self.location.renew_after_fork())._upload()  # noqa: SLF001
+    def publish(self, siblings: Sequence[Self] = ()) -> None:
+        """Upload complete files, this one last."""
+        if siblings:
+            objects = list(map(ObjectReplacement, siblings))
+            return publish_set(ObjectReplacement(self, objects), objects)
+        return replace(self, location=self.location.renew_after_fork())._upload()  # noqa: SLF001
 
     def _upload(self) -> None:
         location, uploaded = self.location, self.location.path
@@ -99,7 +103,8 @@ class UploadedFile(AtomicFile):
         cancelled = Event()
         put = start_in_thread(self._put, uploaded, cancelled)
         try:
-            limit = _get_limit(location, self.size)
+            timeout = inf if location.timeout is None else location.timeout
+            limit = MAX_TIMEOUTS * (timeout + self.size / MIN_RATE)
             location.call(wait_for_result, put, limit, context=_UNCERTAIN)
         except BaseException as error:
             _logger.info("%s: not uploaded: %r", location.name, error)
@@ -143,13 +148,6 @@ class UploadedFile(AtomicFile):
         self.location.fs.invalidate_cache(self.location.path)
         if not self.overwrite and exists(self.location.fs, self.location.path):
             raise build_exists_error(self.location.name)
-
-
-def _get_limit(location: Location, size: int = 0) -> float:
-    """Return the seconds that a file system and its retries may take for a number of bytes."""
-    if location.timeout is None:
-        return inf
-    return MAX_TIMEOUTS * (location.timeout + size / MIN_RATE)
 
 
 class ObjectReplacement(Replacement):
@@ -258,12 +256,11 @@ class ObjectReplacement(Replacement):
             if not is_same or (self._version is not None and self._was_uploaded):
                 raise FileExistsError(f"{self.file.target} was replaced")
 
-    def _request(self, method: str, *arguments: Any) -> Any:
+    def _request(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of the file system for the object."""
         fs, path = self._location.fs, self._location.path
         fs.invalidate_cache(path)
-        request = start_in_thread(getattr(fs, method), path, *arguments)
-        return self._location.call(wait_for_result, request, _get_limit(self._location))
+        return call_store(self._location, method, path, *arguments, **options)
 
     def find_version(self) -> Version | None:
         """Request the version of the object; return None if there is none."""
@@ -271,7 +268,7 @@ class ObjectReplacement(Replacement):
             return Version.from_info(self._request("info"))
         return None
 
-    def _read(self, *bounds: int) -> bytes | None:
+    def _read(self, start: int | None = None, stop: int | None = None) -> bytes | None:
         with suppress(FileNotFoundError):
-            return bytes(self._request("cat_file", *bounds))
+            return bytes(self._request("cat_file", start=start, end=stop))
         return None
