@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import re
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -483,6 +484,31 @@ class TestTwoForms:
         message = re.escape(f"several models: {', '.join(sorted([single, index]))}")
         with pytest.raises(IsADirectoryError, match=message):
             open_model(tmp_path)
+
+    INDEXES: ClassVar = [
+        *("model.safetensors.index.json", "model.fp16.safetensors.index.json"),
+        *("model.safetensors.index.fp16.json", "model.safetensors.fp16.index.json"),
+        *("model.fp16.safetensors.INDEX.json", "model.fp16.SAFETENSORS.index.json"),
+    ]
+
+    @pytest.mark.parametrize("protocol", ["", "memory://"])
+    @pytest.mark.parametrize("second", INDEXES)
+    @pytest.mark.parametrize("first", INDEXES)
+    def test_two_indexes_share_no_files(
+        self, tmp_path: Path, memory: MemoryFileSystem, first: str, second: str, protocol: str
+    ) -> None:
+        if first == second or (sys.platform in ("win32", "darwin") and first != first.lower()):
+            pytest.skip("it is the same index")
+        directory, models = f"{protocol}{tmp_path}", {first: make_model()}
+        to_file(models[first], f"{directory}/{first}", max_shard_bytes=24)
+        try:
+            to_file(make_model(1), f"{directory}/{second}", max_shard_bytes=24)
+            models[second] = make_model(1)
+        except FileExistsError as error:
+            assert str(error).startswith(f"{directory}/{second} was not written")  # noqa: PT017
+        for index, model in models.items():
+            xr.testing.assert_equal(open_model(f"{directory}/{index}"), model)
+            assert validate(f"{directory}/{index}") == []
 
     def test_index_may_list_the_whole_model(self, tmp_path: Path) -> None:
         write_safetensors(tmp_path / "model.safetensors", {"0.w": _SUPPORTED})

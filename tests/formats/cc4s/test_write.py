@@ -596,6 +596,33 @@ class TestTypesOfAll:
         xr.testing.assert_equal(load(tmp_path / "a.yaml"), ds)
 
 
+class TestSharedElements:
+    """Files of elements with the same name."""
+
+    @pytest.mark.parametrize("protocol", ["", "memory://"])
+    @pytest.mark.parametrize("is_set_first", [True, False])
+    def test_of_a_set_and_a_tensor_are_not_replaced(
+        self, tmp_path: Path, memory: MemoryFileSystem, is_set_first: bool, protocol: str
+    ) -> None:
+        first = xr.Dataset({name: (f"{name}_x", np.ones(3)) for name in ("ph", "hh")})
+        second = xr.DataArray(np.zeros(3), dims="x", name="w")
+        names = ["amps.yaml", "amps.components.ph.yaml"]
+        data: list[Any] = [first, second]
+        if not is_set_first:
+            names.reverse()
+            data.reverse()
+        paths = [f"{protocol}{tmp_path}/{name}" for name in names]
+        to_file(data[0], paths[0])
+        before = load(paths[0])
+        with pytest.raises(FileExistsError, match=rf"{names[1]} was not .*{names[0]} is another"):
+            to_file(data[1], paths[1])
+        xr.testing.assert_identical(load(paths[0]), before)
+
+    def test_of_names_that_differ_by_case_are_not_replaced(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"end it with \.yaml"):
+            to_file(xr.DataArray(np.ones(3), dims="x", name="w"), tmp_path / "w.YAML", "cc4s")
+
+
 class TestOrphans:
     amplitudes = xr.Dataset({"ph": (("State", "State_2"), np.ones((3, 2)))})
 

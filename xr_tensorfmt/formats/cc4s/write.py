@@ -26,7 +26,7 @@ from xr_tensorfmt.core.layout import Dense, column_major
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.datasets.cf import RELATED
 from xr_tensorfmt.errors import TensorFormatError, warn
-from xr_tensorfmt.formats.cc4s import YAML, header
+from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
 from xr_tensorfmt.formats.cc4s.header import (
     ENERGIES,
     MAX_COMPONENTS,
@@ -55,7 +55,7 @@ _ELEMENTS = {element.name: element for element in header.SCALAR_TYPES.values()}
 def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = None) -> FilePlan:
     """Plan the YAML file and the files of elements."""
     stem = header.get_stem(checked.file_name)
-    if not checked.file_name.casefold().endswith(YAML) or not stem:
+    if not checked.file_name.endswith(YAML) or not stem:
         raise ValueError(
             f"{checked.path}: the path of a cc4s tensor is that of its YAML file; end it with "
             f"{YAML}"
@@ -95,7 +95,10 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
     parse_fields(checked.path, content)  # raises an error if the reader would
     written = [file.name for file in files]
     find_orphans = partial(_find_orphans, checked.path, stem, written, unitless)
-    return FilePlan(len(content), (Piece(0, content),), (), tuple(files), find_orphans)
+    # A tensor whose name contains ".components." has a file of elements like that of a component.
+    stems = {stem for name in written for stem in (header.get_stem(name), name[: -len(ELEMENTS)])}
+    conflicts = tuple(sorted({f"{stem}{YAML}" for stem in stems} - {checked.file_name}))
+    return FilePlan(len(content), (Piece(0, content),), (), tuple(files), find_orphans, conflicts)
 
 
 def _check_stem(path: str, stem: str, types: Types) -> None:

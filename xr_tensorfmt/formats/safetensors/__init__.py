@@ -32,7 +32,7 @@ from xr_tensorfmt.formats.zip_members import read_first_member
 SUFFIX = ".safetensors"
 # Suffix of the index of a model in several files. The pattern allows a variant, such as ``.fp16``.
 INDEX = f"{SUFFIX}.index.json"
-INDEX_SUFFIX = re.compile(r"(?<=.)\.safetensors(\.[\w-]+)?\.index(\.[\w-]+)?\.json$", re.IGNORECASE)
+INDEX_SUFFIX = re.compile(r"(?i)(?<=.)\.safetensors(\.[\w-]+)?\.index(?(1)|(\.[\w-]+)?)\.json$")
 # End of the name of one of several files of a model.
 _NUMBERED = re.compile(r"-\d{5,}-of-(?!0*1\.)\d{5,}(\.[\w-]+)?\.safetensors$", re.IGNORECASE)
 # Size of the length of the header. The header is padded to a multiple of it.
@@ -116,7 +116,7 @@ class SafetensorsFormat(LazyFormat):
         models = list(dict.fromkeys(_NUMBERED.sub(INDEX, name) for name in found))
         by_folded = {name.casefold(): name for name in names}
         for index in filter(INDEX_SUFFIX.search, {*models} & {*names}):
-            whole = by_folded.get(f"{get_index_stem(index)}{SUFFIX}".casefold())
+            whole = by_folded.get(f"{get_stem(index)}{SUFFIX}".casefold())
             if whole is not None and not _lists_file(open_reader(index), whole):
                 models.append(whole)
         return models
@@ -142,21 +142,20 @@ def _lists_file(reader: HeaderReader, file: str) -> bool:
     return any(isinstance(name, str) and name.removeprefix("./") == file for name in files)
 
 
-def get_index_stem(name: str) -> str:
+def get_stem(name: str) -> str:
     """Return what the names of an index and its files begin with, including the variant."""
-    suffix = INDEX_SUFFIX.search(name)
-    assert suffix
-    return "".join([name[: suffix.start()], *filter(None, suffix.groups())])
+    index = INDEX_SUFFIX.search(name)
+    parts = [name[: index.start()], *index.groups()] if index else [name[: -len(SUFFIX)]]
+    return "".join(filter(None, parts))
 
 
-def list_index_names(name: str) -> tuple[str, ...]:
-    """Return the names of an index with the same stem as a file of a whole model."""
-    if not name.casefold().endswith(SUFFIX):
-        return ()
-    stem = name[: -len(SUFFIX)]
-    base, _, variant = stem.rpartition(".")
-    variants = (f"{base}{SUFFIX}.index.{variant}.json", f"{base}{SUFFIX}.{variant}.index.json")
-    return (f"{stem}{INDEX}", *(variants if base else ()))
+def list_other_forms(name: str) -> tuple[str, ...]:
+    """Return the names of other indexes, and of a file of a whole model, with the same stem."""
+    stem = get_stem(name)
+    forms, (base, _, variant) = [f"{stem}{SUFFIX}", f"{stem}{INDEX}"], stem.rpartition(".")
+    if base:
+        forms += [f"{base}{SUFFIX}.{variant}.index.json", f"{base}{SUFFIX}.index.{variant}.json"]
+    return tuple(form for form in forms if form.casefold() != name.casefold())
 
 
 def compute_checksum(header: bytes) -> str:

@@ -31,19 +31,23 @@ def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> Fil
         raise ValueError(
             f"{checked.path}: {safetensors.METADATA!r} is the name of the metadata; rename it"
         )
-    is_index = bool(safetensors.INDEX_SUFFIX.search(checked.file_name))
-    attrs, embedded = _build_metadata(checked, entries, others, is_index=is_index)
-    if is_index:
+    index = safetensors.INDEX_SUFFIX.search(checked.file_name)
+    attrs, embedded = _build_metadata(checked, entries, others, is_index=bool(index))
+    if index:
         limit = _DEFAULT_SHARD_BYTES if max_shard_bytes is None else max_shard_bytes
         shards = _split(entries, parse_size("max_shard_bytes", limit))
-        return _plan_index(checked, shards, attrs, embedded)
+        # Two names that differ only by case have the same stem, but must not share files.
+        token = "" if index[0].islower() else f"-{token_hex(4)}"
+        return _plan_index(checked, shards, attrs, embedded, token)
     if max_shard_bytes is not None:
         raise ValueError(
             f"{checked.path}: max_shard_bytes= is for a model in several files; use a name that "
             f"ends with {safetensors.INDEX}"
         )
     plan = _plan_file(checked, entries, attrs | embedded)
-    return replace(plan, conflicts=safetensors.list_index_names(checked.file_name))
+    if not checked.file_name.casefold().endswith(safetensors.SUFFIX):
+        return plan
+    return replace(plan, conflicts=safetensors.list_other_forms(checked.file_name))
 
 
 def _build_metadata(
@@ -106,10 +110,10 @@ def _plan_index(
     shards: Sequence[Sequence[keyed.KeyedVariable]],
     attrs: Mapping[str, str],
     embedded: Mapping[str, str],
-    token: str = "",
+    token: str,
 ) -> FilePlan:
     """Plan an index and its files. Programs look for the attributes in each file."""
-    stem = safetensors.get_index_stem(checked.file_name)
+    stem = safetensors.get_stem(checked.file_name)
     siblings, checksums, total = list[FilePlan](), dict[str, str](), 0
     weight_map: dict[str, str] = {}
     for number, shard in enumerate(shards, 1):
@@ -129,7 +133,7 @@ def _plan_index(
     text = (dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
     check_header_size(checked, text, safetensors.MAX_HEADER_BYTES)
     orphans = partial(_find_orphans, stem, frozenset(checksums))
-    conflicts = (f"{stem}{safetensors.SUFFIX}",)
+    conflicts = safetensors.list_other_forms(checked.file_name)
     rename = partial(_plan_index, checked, shards, attrs, embedded, f"-{token_hex(4)}")
     return FilePlan(len(text), (Piece(0, text),), (), tuple(siblings), orphans, conflicts, rename)
 
