@@ -227,7 +227,7 @@ def make_table(labels: str, values: list[float]) -> xr.Dataset:
 def test_labels_are_added_removed_and_changed() -> None:
     first, second = make_table("abc", [1, 2, 3]), make_table("cbd", [3, 5, 7])
     *labels, values, _ = compare(first, second)
-    assert labels == ["doc: 'a' only in A", "doc: 'd' only in B", "doc: 'b' changed"]
+    assert labels == ["doc: 'a' only in A", "doc: 'd' only in B", "doc: values at 'b' differ"]
     assert values.startswith("v: 2 of 4 values differ")
     reordered, _ = compare(first, make_table("cab", [3, 1, 2]))
     assert reordered == "doc: the labels have another order"
@@ -253,7 +253,7 @@ def test_labels_of_files_are_compared(name: str) -> None:
     output = run_for_different(name, second)
     assert f"doc: 'a' only in {name}\n" in output
     assert f"doc: 'd' only in {second}\n" in output
-    assert "doc: 'b' changed\n" in output
+    assert "doc: values at 'b' differ\n" in output
     assert "the shapes" not in output
 
 

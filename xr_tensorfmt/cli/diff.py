@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import hypot
 from operator import add
 from typing import Any
@@ -51,7 +52,7 @@ def diff(first: str, second: str, rtol: float, atol: float, **options: Any) -> N
     try:
         for file in files:
             with common.format_errors(file):
-                opened.append(open_input(file, drop=["attrs"], cache=False, **stored, **options))
+                opened.append(open_input(file, drop=["attrs"], **stored, **options))
         with common.format_errors(*files):
             lines = compare(opened[0], opened[1], rtol, atol, files)
     except click.ClickException as error:
@@ -112,6 +113,8 @@ def _compare_attrs(
     first: xr.Dataset | xr.Variable, second: xr.Dataset | xr.Variable, files: Sequence[str]
 ) -> Iterator[str]:
     """Describe attributes that differ. Those that a reader makes are not in the file."""
+    if not (first.attrs or second.attrs):
+        return
     made = {x for item in (first, second) for x in get_info(item.encoding).get("reader_attrs", ())}
     attrs, others = (
         describe.to_plain({name: x.attrs[name] for name in x.attrs if name not in made})
@@ -143,13 +146,13 @@ def _find_labels(ds: xr.Dataset) -> dict[Any, pd.Index[Any]]:
 def _compare_labels(
     first: pd.Index[Any], second: pd.Index[Any], changed: list[int], files: Sequence[str]
 ) -> Iterator[str]:
-    """Describe labels of one file, and shared labels at `changed` positions."""
+    """Describe labels of one file, and those with other values, at `changed` positions."""
     for label, file in _find_unmatched(first, second, files):
         yield f"{shorten(repr(describe.to_plain(label)))} only in {file}"
     shared = first.intersection(second, sort=False)
     if changed:
         listed = repr(describe.to_plain(shared[changed].tolist()))[1:-1]
-        yield f"{shorten(listed, 60)} changed"
+        yield f"values at {shorten(listed, 60)} differ"
     if not first.equals(second) and len(first) == len(second) == len(shared):
         yield "the labels have another order"
 
@@ -179,7 +182,8 @@ def _compare_variables(
     changed: Mapping[Any, set[int]],
 ) -> list[str]:
     """Describe the differences of two variables, and add positions of changed labels."""
-    dtypes = [_get_stored_dtype(variable) for variable in (first, second)]
+    stored = [get_stored_name(variable.encoding.get("dtype")) for variable in (first, second)]
+    dtypes = [_name_dtype(first.dtype, stored[0]), _name_dtype(second.dtype, stored[1])]
     found = [f"the dtypes are {dtypes[0]} and {dtypes[1]}"] if dtypes[0] != dtypes[1] else []
     if first.shape != second.shape:
         return [*found, f"the shapes are {first.shape} and {second.shape}"]
@@ -194,8 +198,11 @@ def _compare_variables(
         index, distance = find_largest_difference(one, other, same)
         block_rank = np.inf if distance is None or distance != distance else distance
         if block_rank > rank:
-            values, position = (one[index], other[index]), list(map(add, index, start))
-            rank, largest = block_rank, _describe_difference(distance, values, position)
+            values = describe.to_plain((one[index], other[index]))
+            by = "" if distance is None else f"by up to {float(distance):.6g}, "
+            where = f" at {list(map(add, index, start))}" if index else ""
+            pair = " and ".join(shorten(repr(value), 40) for value in values)
+            rank, largest = block_rank, f"{by}{pair}{where}"
         for axis in (axis for axis, dim in enumerate(first.dims) if dim in changed):
             others = tuple({*range(first.ndim)} - {axis})
             rows = np.flatnonzero(~same.all(axis=others)) + start[axis]
@@ -206,17 +213,11 @@ def _compare_variables(
     return [*found, f"{count} of {first.size} values {verb}, {largest}"]
 
 
-def _describe_difference(distance: float | None, values: Any, index: list[int]) -> str:
-    by = "" if distance is None else f"by up to {float(distance):.6g}, "
-    pair = " and ".join(shorten(repr(value), 40) for value in describe.to_plain(values))
-    return f"{by}{pair}{f' at {index}' if index else ''}"
-
-
-def _get_stored_dtype(variable: xr.Variable) -> str:
-    """Return the dtype of a variable in its file, without the byte order."""
-    stored = get_stored_name(variable.encoding.get("dtype"))
+@lru_cache
+def _name_dtype(dtype: np.dtype[Any], stored: str | None) -> str:
+    """Return the name of a dtype, or of the dtype in the file, without the byte order."""
     is_narrow = stored is not None and not hasattr(np, stored)  # such as bfloat16
-    return str(stored) if is_narrow else describe.format_dtype(variable.dtype).split(",")[0]
+    return str(stored) if is_narrow else describe.format_dtype(dtype).split(",")[0]
 
 
 def are_close(first: Array, second: Array, rtol: float = 0, atol: float = 0) -> Array:

@@ -131,9 +131,11 @@ class Extents:
         length = int(self.lengths[0])
         # Comparing is unnecessary if the lengths are a broadcast scalar.
         if length < _LONG_PIECE and (not self.lengths.strides[0] or (self.lengths == length).all()):
+            count, dtype = window.size - length + 1, np.dtype((np.void, length))
+            overlapping: Any = np.ndarray((count,), dtype, buffer=window, strides=(1,))
             step = _BATCH_BYTES // length
             for first in range(0, starts.size, step):
-                part = gather_uniform(window, starts[first : first + step], length)
+                part = overlapping[starts[first : first + step]].view(np.uint8)
                 out[first * length :][: part.size] = part
             return
         stop = 0
@@ -152,13 +154,6 @@ def _divide(
     part_starts = starts + lengths * number // counts
     part_stops = starts + lengths * (number + 1) // counts
     return part_starts, part_stops, number > 0
-
-
-def gather_uniform(window: Bytes, starts: Integers, length: int) -> Bytes:
-    """Copy ranges of one length into contiguous memory."""
-    count, dtype = window.size - length + 1, np.dtype((np.void, length))
-    overlapping: NDArray[Any] = np.ndarray((count,), dtype, buffer=window, strides=(1,))
-    return overlapping[starts].view(np.uint8)
 
 
 def format_size(count: int) -> str:

@@ -182,10 +182,6 @@ class Plan:
         for part in self.parts():
             yield from part.iterate_fetches()
 
-    def count_needed_bytes(self) -> int:
-        """Return the number of bytes of the values, without those of parts."""
-        return self.extents.nbytes if self.needed_bytes < 0 else self.needed_bytes
-
 
 Step = tuple[Plan, Callable[[Array, Array], object] | None]
 """The plan of a part, and the function that puts its values into the array of all values."""

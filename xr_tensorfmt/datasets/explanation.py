@@ -71,7 +71,8 @@ def _build_read(name: str, chunk: tuple[int, ...], shape: tuple[int, ...], plan:
     counts = [0, 0, 0, 0]
     for fetch in plan.iterate_fetches():
         requests, nbytes = fetch.source.explain_read(fetch.extents)
-        added = (len(fetch.extents), len(requests), fetch.count_needed_bytes(), nbytes)
+        needed = fetch.extents.nbytes if fetch.needed_bytes < 0 else fetch.needed_bytes
+        added = (len(fetch.extents), len(requests), needed, nbytes)
         counts = [total + count for total, count in zip(counts, added, strict=True)]
     return ChunkRead(name, chunk, shape, plan, *counts)
 
