@@ -114,6 +114,23 @@ def test_sizes_are_of_all_files_and_subdirectories_are_named() -> None:
     assert document["size"] == sum(file.stat().st_size for file in Path("models/model").iterdir())
 
 
+def test_only_file_of_a_directory_or_pattern_is_compared_and_converted() -> None:
+    directory = save_directory()
+    message = "; pass the path of one of them"
+    for command in (["diff", directory, directory], ["convert", directory, "c.nc"]):
+        output = run_failing(*command, code=2 if command[0] == "diff" else 1)
+        assert f"{directory} has 5 files: " in output
+        assert message in output
+    Path("one").mkdir()
+    save("one/a.mag")
+    Path("one/README").write_text("no tensor")
+    save("a.mag")
+    for name in ("one", "one/*.mag"):
+        assert "4 equal, 0 different" in run_ok("diff", name, "a.mag")
+        run_ok("convert", name, "c.safetensors", "--overwrite")
+        assert "4 equal, 0 different" in run_ok("diff", "c.safetensors", name)
+
+
 def test_a_directory_without_tensor_files_is_an_error() -> None:
     os.mkdir("empty")
     for command in ("info", "validate"):

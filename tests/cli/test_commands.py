@@ -388,8 +388,6 @@ def test_failed_convert_leaves_only_old_file(target: str) -> None:
 @pytest.mark.parametrize("failing", [1, 2])
 def test_store_is_restored_if_renaming_fails(failing: int, monkeypatch: pytest.MonkeyPatch) -> None:
     run_ok("convert", save(), "b.zarr")
-    Path("links").mkdir()
-    Path("links/b.zarr").symlink_to("../b.zarr")
     save("new.mag", make_dataset() + 1)
     before, rename, calls = sorted(Path().iterdir()), os.rename, []
 
@@ -404,9 +402,27 @@ def test_store_is_restored_if_renaming_fails(failing: int, monkeypatch: pytest.M
         assert os.strerror(EIO) in run_failing("convert", "new.mag", "b.zarr", "--overwrite")
     assert sorted(Path().iterdir()) == before
     xr.testing.assert_equal(load_any("b.zarr").w, make_dataset().w)
-    run_ok("convert", "new.mag", "links/b.zarr", "--overwrite")
+    run_ok("convert", "new.mag", "b.zarr", "--overwrite")
     assert sorted(Path().iterdir()) == before
     xr.testing.assert_equal(load_any("b.zarr").w, make_dataset().w + 1)
+
+
+@pytest.mark.parametrize("name", ["b.zarr", "b.nc", "b.mag"])
+def test_link_is_replaced_and_not_its_target(name: str) -> None:
+    run_ok("convert", save(), name)
+    save("new.mag", make_dataset() + 1)
+    for target in (name, f"missing-{name}"):
+        link = Path("links", target)
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(f"../{target}")
+        assert "exists already; pass" in run_failing("convert", "new.mag", str(link))
+        assert link.is_symlink()
+        run_ok("convert", "new.mag", str(link), "--overwrite")
+        assert not link.is_symlink()
+        assert sorted(Path("links").iterdir()) == [link]
+        xr.testing.assert_equal(load_any(str(link)).w, make_dataset().w + 1)
+        link.rename(target if target != name else "moved")
+    xr.testing.assert_equal(load_any(name).w, make_dataset().w)
 
 
 def test_directory_must_exist() -> None:

@@ -107,6 +107,25 @@ def test_complex_numbers_become_netcdf() -> None:
     assert load_any("c.zarr").vertex.dtype == np.complex128
 
 
+def test_error_names_packages_for_complex_netcdf(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("c.bin").write_bytes(tf.make_0_9(GAMMA + 1j))
+    module = importlib.import_module("xr_tensorfmt.cli.convert")
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    message = run_failing("convert", "c.bin", "c.nc")
+    assert "install h5netcdf and h5py to write complex numbers, or write zarr" in message
+    assert not Path("c.nc").exists()
+
+
+@pytest.mark.parametrize("format", ["NETCDF3_64BIT", "NETCDF4"])
+def test_error_about_netcdf_names_option_that_reads_it(format: Any) -> None:
+    ds = xr.Dataset({"w": ("x", np.arange(3.0))})
+    ds.to_netcdf("data", format=format)
+    for command in (["info", "data"], ["convert", "data", "b.mag"]):
+        assert "or convert --from netcdf" in run_failing(*command)
+    run_ok("convert", "data", "b.safetensors", "--from", "netcdf")
+    xr.testing.assert_equal(load_any("b.safetensors"), ds)
+
+
 def test_files_of_pairs_are_converted_with_all_elements() -> None:
     Path("s.tens").write_bytes(tf.make_index_value((3, 4), [0, 5], np.array([1.0, 2.0])))
     run_ok("convert", "s.tens", "full.zarr")
@@ -237,6 +256,19 @@ def test_path_of_windows_within_store_raises(monkeypatch: pytest.MonkeyPatch) ->
 def test_path_with_same_prefix_is_another_file() -> None:
     run_ok("convert", save(), "a.mag.zarr")
     xr.testing.assert_identical(load_any("a.mag.zarr"), make_dataset())
+
+
+@pytest.mark.parametrize("content", ["group", "array", "dataset"])
+def test_stores_of_zarr_2_are_replaced(content: str) -> None:
+    zarr = importlib.import_module("zarr")
+    if content == "group":
+        zarr.open_group("s.zarr", mode="w", zarr_format=2)
+    elif content == "array":
+        zarr.save_array("s.zarr", np.ones(3), zarr_format=2)
+    else:
+        make_dataset().to_zarr("s.zarr", zarr_format=2, consolidated=False)
+    run_ok("convert", save(), "s.zarr", "--overwrite")
+    xr.testing.assert_identical(load_any("s.zarr"), make_dataset())
 
 
 @pytest.mark.parametrize("file", ["docs.d/diary", "diary"])

@@ -11,11 +11,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from glob import escape, glob
 from typing import Any
 
 import click
 
-from xr_tensorfmt.errors import TensorFormatWarning, redact
+from xr_tensorfmt.errors import TensorFormatWarning, redact, shorten
 from xr_tensorfmt.formats import recognition, registry
 from xr_tensorfmt.sources import find_matches, is_url
 
@@ -99,8 +100,18 @@ def _expand_path(path: str, storage_options: KeyValues) -> list[str]:
     if files == [path] and is_directory:
         files = recognition.list_files(path, options, None)
         if files != [path] and not is_url(path):
-            _warn_of_directories(path)
+            for name in sorted(glob(os.path.join(escape(path), "*", ""))):
+                print_message(f"Warning: {to_one_line(name[:-1])} is a directory, and is left out")
     return files or [path]
+
+
+def find_file(path: str, storage_options: KeyValues) -> str:
+    """Return the only file of a directory or pattern, or raise ValueError. Other paths are kept."""
+    files = _expand_path(path, storage_options)
+    if files[1:]:
+        listed = shorten(", ".join(files))
+        raise ValueError(f"{path} has {len(files)} files: {listed}; pass the path of one of them")
+    return files[0]
 
 
 @contextmanager
@@ -112,13 +123,6 @@ def _report_error(path: str, documents: list[dict[str, Any]]) -> Iterator[None]:
     except click.ClickException as error:
         documents.append({"path": to_one_line(path), "error": error.message})
         error.show()
-
-
-def _warn_of_directories(path: str) -> None:
-    with os.scandir(path) as entries:
-        names = sorted(x.path for x in entries if x.is_dir() and not x.name.startswith("."))
-    for name in names:
-        print_message(f"Warning: {to_one_line(name)} is a directory, and is left out")
 
 
 def escape_unprintable(string: str) -> str:

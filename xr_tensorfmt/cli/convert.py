@@ -20,7 +20,7 @@ from xr_tensorfmt.formats import registry
 from xr_tensorfmt.saving import Mode
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location, exists, locate
-from xr_tensorfmt.writing.atomic_file import build_atomic_file, get_temporary_path
+from xr_tensorfmt.writing.atomic_file import build_atomic_file, get_temporary_path, remove
 from xr_tensorfmt.writing.checked_input import DroppablePart, resolve_encoding
 
 STORED_VALUES: dict[str, Any] = dict.fromkeys(
@@ -162,12 +162,13 @@ def _locate_target(
         relation = "is" if read == written else "is inside" if is_inside else "contains"
         raise ValueError(f"{target} {relation} the input {source}; choose another target")
     location.fs.invalidate_cache()
-    if not exists(location.fs, location.path):
+    is_present = exists(location.fs, location.path)
+    if not (is_present or (location.is_local and os.path.islink(location.path))):
         return location
     if not overwrite:
         raise FileExistsError(f"{target} exists already; pass --overwrite to replace it")
-    metadata = (f"{location.path}/{name}" for name in ("zarr.json", ".zgroup", ".zmetadata"))
-    if to == common.ZARR and not any(exists(location.fs, path) for path in metadata):
+    metadata = (f"{location.path}/{name}" for name in ("zarr.json", ".zgroup", ".zarray"))
+    if to == common.ZARR and is_present and not any(exists(location.fs, path) for path in metadata):
         raise ValueError(
             f"{target} exists and is not a zarr store, so it is not replaced; choose another target"
         )
@@ -196,7 +197,10 @@ def open_input(
             raise ValueError(f"{file} is {store}, and {named} applies only to tensor files")
         tree = _open_store(file, store, get_group_path(group, "."), url_options)
         return flatten_tree(file, tree, ".", drop)
+    file = common.find_file(file, storage_options)
     options |= {"format": format, "group": group, "storage_options": url_options, **open_options}
+    if "chunks" not in options:  # xarray would create indexes and wrap the arrays
+        return xr_tensorfmt.TensorFormatBackend().open_dataset(file, **options)
     return xr.open_dataset(file, engine="tensorfmt", **options)
 
 
@@ -258,7 +262,7 @@ def _write_store(
         # zarr omits chunks that equal the fill value 0.0, also if they contain -0.0.
         options: Any = {"encoding": encoding, "write_empty_chunks": True}
         if location.is_local:
-            _write_local_zarr(ds, os.path.realpath(location.path), options, overwrite=overwrite)
+            _write_local_zarr(ds, location.path, options, overwrite=overwrite)
         else:
             options["mode"] = "w" if overwrite else "w-"
             ds.to_zarr(_get_zarr_store(target, storage_options), **options)
@@ -273,12 +277,13 @@ def _write_local_zarr(ds: xr.Dataset, path: str, options: Any, *, overwrite: boo
     unfinished, previous = get_temporary_path(path), get_temporary_path(path)
     try:
         ds.to_zarr(_get_zarr_store(unfinished, None), **options)
-        if overwrite and os.path.exists(path):
+        if overwrite and os.path.lexists(path):
             os.rename(path, previous)
         os.rename(unfinished, path)
     finally:
-        if os.path.exists(previous) and not os.path.exists(path):
+        if os.path.lexists(previous) and not os.path.lexists(path):
             os.rename(previous, path)
+        remove(previous)  # a link
         for directory in (unfinished, previous):
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -289,6 +294,8 @@ def _write_netcdf(
     """Write a temporary file, and rename it when it is complete."""
     is_complex = any(variable.dtype.kind == "c" for variable in ds.variables.values())
     engine = _find_complex_engine() if is_complex else None
+    if is_complex and engine is None:
+        raise ValueError("install h5netcdf and h5py to write complex numbers, or write zarr")
     file = build_atomic_file(path, 0, overwrite=overwrite)
     try:
         file.create()

@@ -22,7 +22,6 @@ from xr_tensorfmt.errors import (
     Finding,
     TensorFormatError,
     build_directory_error,
-    build_keyword_error,
     did_you_mean,
     redact,
     shorten,
@@ -43,8 +42,8 @@ _FOREIGN = {
     b"\x28\xb5\x2f\xfd": ("compressed by zstd", _DECOMPRESS),
     b"BZh": ("compressed by bzip2", _DECOMPRESS),
     b"\xfd7zXZ\0": ("compressed by xz", _DECOMPRESS),
-    b"\x89HDF\r\n\x1a\n": ("HDF5 or netCDF-4", "pass engine='h5netcdf'"),
-    b"CDF": ("netCDF", "leave out engine=, or pass engine='scipy' or 'netcdf4'"),
+    b"\x89HDF\r\n\x1a\n": ("HDF5 or netCDF-4", "pass engine='h5netcdf', or convert --from netcdf"),
+    b"CDF": ("netCDF", "pass engine='scipy' or 'netcdf4', or convert --from netcdf"),
     b"GGUF": ("GGUF", "read it with the package gguf"),
     b"PK\x05\x06": ("an empty zip archive", _FETCH),
     ZIP_MAGIC: ("a zip archive", "unzip it"),
@@ -298,11 +297,7 @@ def _complete_options(file_format: Format, options: OpenOptions) -> OpenOptions:
     if options.name != OpenOptions.name:
         given["name"] = options.name
     for name in given.keys() - declared.keys():
-        option = find_open_options().get(name)
-        if option is None:
-            scope = f"of the engine 'tensorfmt' for format {file_format.name!r}"
-            raise build_keyword_error(name, scope, declared)
-        if given[name] != option.default:
+        if given[name] != find_open_options()[name].default:
             raise ValueError(
                 f"{name}={given[name]!r} does not apply to format {file_format.name!r}; omit it"
             )
