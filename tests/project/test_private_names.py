@@ -92,7 +92,7 @@ def test_xarray_builds_datasets_without_indexes_and_checks_lengths() -> None:
     assert (list(ds.coords), list(ds.data_vars), dict(ds.sizes)) == (["x"], ["y"], {"x": 3})
     assert not ds.indexes
     variables["z"] = xr.Variable("x", np.arange(4))
-    with pytest.raises(ValueError, match="conflicting sizes for dimension 'x': .* on {"):
+    with pytest.raises(ValueError, match=r"conflicting sizes for dimension 'x': .* on \{"):
         xr.Dataset._construct_direct(variables, {"x"})
 
 
