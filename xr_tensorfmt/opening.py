@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xarray import Dataset
@@ -81,7 +82,8 @@ def parse_group(reader: HeaderReader, keywords: Keywords, *, is_tree: bool = Fal
     prefixes = groups.list_prefixes(keywords["group"], separator)
     if isinstance(dims, Mapping) and prefixes:
         dims = {f"{prefixes[0]}{key}": names for key, names in dims.items()}
-    options = OpenOptions(name, dims, keywords["format_options"], prefixes=prefixes)
+    select = partial(groups.find_requested, prefixes, separator) if prefixes else None
+    options = OpenOptions(name, dims, keywords["format_options"], select=select)
     container = recognition.read_container(reader, file_format, options)
     group = groups.select_group(container, keywords["group"], separator)
     dropped = find_dropped(keywords)

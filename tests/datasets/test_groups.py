@@ -15,7 +15,7 @@ import fsspec
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
@@ -157,11 +157,7 @@ class TestTrees:
         ds = xr.Dataset(variables, coordinates)
         with TemporaryDirectory() as directory:
             to_file(ds, f"{directory}/a.mag")
-            try:
-                tree = xr.open_datatree(f"{directory}/a.mag", engine="tensorfmt").load()
-            except ValueError as error:
-                assert "would be both a variable and a dimension" in str(error)  # noqa: PT017
-                return
+            tree = xr.open_datatree(f"{directory}/a.mag", engine="tensorfmt").load()
             actual = {
                 variable.encoding["tensorfmt"]["key"]: variable.values[0]
                 for node in tree.subtree
@@ -310,10 +306,13 @@ class TestBranches:
                 path, engine="tensorfmt", group="layers.0", dims={"layers.0.attn.q": ("n",)}
             )
 
-    def test_name_that_would_be_dimension_raises(self) -> None:
-        dims = {"y": ("z",)}
-        with pytest.raises(ValueError, match="'z' would be both a variable and a dimension"):
-            xr.open_dataset(make_content(["x.y", "x.z"]), engine="tensorfmt", group="x", dims=dims)
+    def test_dimension_with_name_of_variable_gets_underscore(self) -> None:
+        options: Any = {"engine": "tensorfmt", "dims": {"x.y": ("z",)}}
+        tree = xr.open_datatree(make_content(["x.y", "x.z"]), **options)
+        assert tree["x/y"].dims == ("z_",)
+        options["dims"] = {"y": ("z",)}
+        ds = xr.open_dataset(make_content(["x.y", "x.z"]), group="x", **options)
+        assert (ds.y.dims, ds.z.dims) == (("z_",), ("z_dim_0",))
 
     @pytest.mark.parametrize("options", [{"group": 0}, {"separator": ""}, {"separator": None}])
     def test_group_must_be_str(self, path: Path, options) -> None:
@@ -465,8 +464,14 @@ def test_only_tensors_of_group_are_built(
     monkeypatch.setattr(keyed, "build_tensor", lambda k, *rest: built.append(k) or build(k, *rest))
     ds = xr.open_dataset(path, engine="tensorfmt", group=group)
     prefix = f"{group}." if "nested" in group else f"{group.strip('/').replace('/', '.')}."
-    assert built == [name for name in whole if name.startswith(prefix)]
-    assert [*ds] == [name.removeprefix(prefix) for name in built]
+    # Dims that tensors of the parent groups have keep their names in the group.
+    parents = ("", "layers.") if prefix.startswith("layers.0.") else ("",)
+    parents += ("layers.0.",) if prefix == "layers.0.attn." else ()
+    direct = {"scale", "layers.0.norm", "layers.0.norm_dim_0"}
+    in_parents = {name for name in direct if "".join(name.rpartition(".")[:2]) in parents}
+    in_group = [name for name in whole if name.startswith(prefix)]
+    assert built == [name for name in whole if name in {*in_group, *in_parents}]
+    assert [*ds] == [name.removeprefix(prefix) for name in in_group]
     for name, variable in ds.items():
         assert (variable.values == whole[f"{prefix}{name}"].values).all()
         assert variable.sizes.mapping.keys().isdisjoint(ds.keys())
@@ -563,3 +568,106 @@ class TestWarningsOfOmittedTensors:
             xr.open_datatree(content, drop_variables="scale", **kwargs)
         with pytest.warns(TensorFormatWarning, match=r"'a\.scale'.* 1 other"):
             xr.open_datatree(content, drop_variables="w", **kwargs)
+
+
+names_with_prefixes = st.lists(
+    st.lists(st.sampled_from("abxy"), min_size=1, max_size=3).map(".".join),
+    min_size=1,
+    max_size=5,
+    unique=True,
+)
+
+
+class TestDimsOfGroups:
+    """Different dims of a file stay different in its groups, and keep their labels."""
+
+    @staticmethod
+    def open_all(ds: xr.Dataset, path: Path) -> dict[str, tuple[dict[str, xr.Variable], Any]]:
+        """Return names in the file, and the Dataset with inherited indexes, by group."""
+        to_file(ds, path)
+        tree = xr.open_datatree(path, engine="tensorfmt")
+        groups = {"": xr.open_dataset(path, engine="tensorfmt")}
+        for node in tree.subtree:
+            if node is not tree:
+                groups[node.path] = xr.open_dataset(path, engine="tensorfmt", group=node.path)
+        for name, node in xr.open_groups(path, engine="tensorfmt").items():
+            assert node.identical(tree[name].to_dataset(inherit=False))
+        return {f"tree {node.path}": node.to_dataset() for node in tree.subtree} | groups
+
+    @staticmethod
+    def check_dims(group: xr.Dataset, ds: xr.Dataset) -> None:
+        names: dict[str, str] = {}
+        for variable in group.data_vars.values():
+            stored = ds[variable.encoding["tensorfmt"]["key"]]
+            assert variable.shape == stored.shape
+            for dim, file_dim in zip(variable.dims, stored.dims, strict=True):
+                assert names.setdefault(str(dim), str(file_dim)) == file_dim
+                assert (dim in group.coords) == (file_dim in ds.coords)
+                if dim in group.coords:
+                    assert (group[dim].values == ds[file_dim].values).all()
+        assert len({*names.values()}) == len(names)
+
+    @pytest.mark.parametrize("keys", [["g.v", "g.w"], ["g.w", "g.v"]])
+    def test_name_without_prefix_is_kept(self, tmp_path: Path, keys: list[str]) -> None:
+        variables = {"g.v": ("g.y", np.zeros(2, "f4")), "g.w": ("y", np.zeros(3, "f4"))}
+        ds = xr.Dataset({key: variables[key] for key in keys}, {"g.y": [1, 2], "y": [7, 8, 9]})
+        for name, group in self.open_all(ds, tmp_path / "a.mag").items():
+            if name:
+                dims = (group["w"].dims, group["v"].dims) if name.endswith("/g") else ()
+                assert dims in ((), (("y",), ("y%",)))
+        group = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", group="g")
+        assert (group["y%"].values.tolist(), group.y.values.tolist()) == ([1, 2], [7, 8, 9])
+        to_file(ds.drop_vars(["y", "g.y"]), tmp_path / "b.safetensors")
+        group = xr.open_dataset(tmp_path / "b.safetensors", engine="tensorfmt", group="g")
+        assert dict(group.sizes) == {"y": 3, "y_": 2}
+
+    def test_labels_of_another_group_are_kept(self, tmp_path: Path) -> None:
+        ds = xr.Dataset({"a.v": ("a.y", np.zeros(2, "f4")), "b.w": ("a.y", np.zeros(2, "f4"))})
+        ds = ds.assign_coords({"a.y": [5, 6]})
+        for name, group in self.open_all(ds, tmp_path / "a.mag").items():
+            if name.endswith(("/a", "/b")):
+                (variable,) = group.data_vars.values()
+                assert variable[variable.dims[0]].values.tolist() == [5, 6]
+
+    @settings(max_examples=40)
+    @given(names_with_prefixes, names_with_prefixes, st.integers(0, 5), st.data())
+    def test_distinct_dims_stay_distinct(
+        self, keys: list[str], dims: list[str], count: int, data: st.DataObject
+    ) -> None:
+        def strip(dim: Any) -> str:
+            return str(dim).rstrip("%_")
+
+        dims = [dim for dim in dims if dim not in keys]
+        assume(dims)
+        sizes = {dim: i + 2 for i, dim in enumerate(dims)}
+        some = st.lists(st.sampled_from(dims), max_size=3, unique=True)
+        variables = {}
+        for i, key in enumerate(keys):
+            own = data.draw(some)
+            variables[key] = (own, np.full([sizes[dim] for dim in own], i, "f4"))
+        used = {dim for own, _ in variables.values() for dim in own}
+        coords = {dim: np.arange(sizes[dim]) + 10 * sizes[dim] for dim in dims[:count]}
+        coords = {dim: labels for dim, labels in coords.items() if dim in used}
+        ds = xr.Dataset(variables, coords)
+        shuffled = ds[data.draw(st.permutations([*ds.data_vars]))]
+        with TemporaryDirectory() as directory:
+            first, second = (
+                self.open_all(x, Path(directory, f"{i}.mag")) for i, x in enumerate((ds, shuffled))
+            )
+            for name, group in first.items():
+                assert group.identical(second[name])  # in any order
+                self.check_dims(group, ds)
+            for name in first.keys() - {""}:
+                if name.startswith("/"):
+                    for key, variable in first[f"tree {name}"].data_vars.items():
+                        # Only trees mark indexes with names of groups and other variables.
+                        flat = first[name][str(key).rstrip("%")]
+                        assert [*map(strip, variable.dims)] == [*map(strip, flat.dims)]
+            tree = xr.open_datatree(Path(directory, "0.mag"), engine="tensorfmt").load()
+            try:
+                to_file(tree, Path(directory, "2.mag"))
+            except ValueError as error:  # such as "a.b.x" in "/a", and "x" in "/a/b"
+                assert "would open as" in str(error)  # noqa: PT017
+                return
+            again = xr.open_datatree(Path(directory, "2.mag"), engine="tensorfmt").load()
+            assert again.identical(tree)

@@ -14,7 +14,7 @@ import xarray as xr
 
 import xr_tensorfmt
 from xr_tensorfmt.cli import common
-from xr_tensorfmt.datasets.groups import flatten_tree, get_group_path
+from xr_tensorfmt.datasets.groups import flatten_tree, list_prefixes, quote
 from xr_tensorfmt.errors import build_keyword_error, did_you_mean, shorten
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.saving import Mode
@@ -195,7 +195,9 @@ def open_input(
         if open_options:
             named = ", ".join(open_options)
             raise ValueError(f"{file} is {store}, and {named} applies only to tensor files")
-        tree = _open_store(file, store, get_group_path(group, "."), url_options)
+        prefix = next(iter(list_prefixes(group, ".")), "")
+        path = "/".join(map(quote, prefix.split(".")[:-1])) or None
+        tree = _open_store(file, store, path, url_options)
         return flatten_tree(file, tree, ".", drop)
     file = common.find_file(file, storage_options)
     options |= {"format": format, "group": group, "storage_options": url_options, **open_options}

@@ -129,7 +129,7 @@ def _apply(container: Container, embedded: EmbeddedMetadata, options: OpenOption
     tensors: list[Tensor] = []
     coordinates: list[Tensor] = []
     # The only tensor of a format without names is embedded under the default name.
-    is_single = len(container.tensors) == 1 and not options.prefixes
+    is_single = len(container.tensors) == 1 and options.select is None
     is_unnamed = is_single and list(embedded.tensors) == [_DEFAULT_NAME]
     for tensor in container.tensors:
         key = _DEFAULT_NAME if is_unnamed else tensor.name

@@ -148,8 +148,8 @@ class OpenOptions:
     format_options: Mapping[str, Any] = field(default_factory=dict)
     loads_labels: bool = True
     """Whether the labels of an index are read at once. This is no keyword."""
-    prefixes: tuple[str, ...] = ()
-    """What the names of requested tensors begin with, if not all are requested."""
+    select: Callable[[Collection[str]], Collection[str]] | None = None
+    """Returns the names of the tensors to build, of all names. By default, all are built."""
 
     def __post_init__(self) -> None:
         """Raise an error if the name is invalid."""

@@ -3,10 +3,12 @@
 Paths escape ``%`` as ``%25``. Four other cases:
 
 - An empty part: ``a..b`` is ``/a/%/b``.
-- A variable with the name of a group: ``a`` and ``a.b`` are ``/a%`` and ``/a/b``. A
-  coordinate with the name of a group that inherits it gets the same mark.
+- A variable with the name of a group: ``a`` and ``a.b`` are ``/a%`` and ``/a/b``. An index
+  with the name of a group or variable that inherits it, or of another index, gets the same mark.
 - A slash: ``a/b.c`` is ``/a%2Fb/c``.
 - The parts ``.`` and ``..``: ``a:.:b`` with the separator ``:`` is ``/a/%2E/b``.
+
+Dimensions without an index get underscores until no other dimension or variable has the name.
 """
 
 from __future__ import annotations
@@ -25,11 +27,8 @@ from xr_tensorfmt.core.layout import InMemory
 from xr_tensorfmt.datasets.building import check_separator, get_file_dims, get_info
 from xr_tensorfmt.errors import did_you_mean, shorten
 
-EMPTY_PART = "%"
-"""Path component of an empty part of a name."""
-
-GROUP_NAME_MARK = "%"
-"""Appended to the name of a variable that is also the name of a group."""
+MARK = "%"
+"""Appended to an empty name, and to the name of a variable that is also the name of a group."""
 
 MAX_GROUP_LEVELS = 64
 """Limit on the depth of groups, because the total length of paths is quadratic in the depth."""
@@ -43,27 +42,29 @@ def select_group(container: Container, group: str | None, separator: str) -> Con
     names = [*container.omitted, *(tensor.name for tensor in container.tensors)]
     used = (prefix for prefix in prefixes if any(name.startswith(prefix) for name in names))
     prefix = next(used, prefixes[-1])
-    scope = _Scope(_list_parent_prefixes(prefix, separator)[:-1])
-    tensors = tuple(
-        scope.rename(tensor, tensor.name[len(prefix) :])
-        for tensor in container.tensors
-        if tensor.name.startswith(prefix)
-    )
+    tensors = [tensor for tensor in container.tensors if tensor.name.startswith(prefix)]
     omitted = {x[len(prefix) :]: y for x, y in container.omitted.items() if x.startswith(prefix)}
-    owners = _list_owners(container, separator)
+    owners, members = _find_members(container, separator)
     if not tensors:
-        missing = _build_missing_group_error(group, prefixes[0], owners, separator)
+        missing = _build_missing_group_error(group, prefixes[0], members, separator)
         raise next(iter(omitted.values()), missing)
-    coordinates, own_names = [], {tensor.name for tensor in tensors}
-    for coordinate in container.coordinates:
-        owner = _find_owner(coordinate, owners, separator)
-        if owner.startswith(prefix):
-            coordinates.append(scope.rename_coordinate(coordinate))
-        elif prefix.startswith(owner) and coordinate.dims == (coordinate.name,):
-            # As in a DataTree, groups inherit the indexes of their parents.
-            inherited = scope.rename_coordinate(coordinate)
-            coordinates += [inherited] if inherited.name not in own_names else []
-    return replace(_build_node(tensors, coordinates, container, prefix), omitted=omitted)
+    coordinates = [
+        x
+        for x in container.coordinates
+        # As in a DataTree, groups inherit the indexes of their parents.
+        if owners[x.name].startswith(prefix) or (prefix.startswith(owners[x.name]) and _is_index(x))
+    ]
+    indexes = [coordinate.name for coordinate in container.coordinates if _is_index(coordinate)]
+    scope = _Scope(owners.keys() - {*indexes}, dict.fromkeys(indexes, ""))
+    parents = [prefix, *_list_parent_prefixes(prefix, separator)[1:]]
+    for depth, parent in reversed([*enumerate(parents)]):
+        scope.name_dims(parents[depth:], members.get(parent, ()))
+    scope.name_dims(parents, [*tensors, *coordinates])
+    data, labels = (
+        tuple([scope.rename(tensor, tensor.name[len(prefix) :]) for tensor in found])
+        for found in (tensors, coordinates)
+    )
+    return Container(data, labels, omitted=omitted, ends=container.ends)
 
 
 def _build_missing_group_error(
@@ -88,50 +89,51 @@ def list_prefixes(group: str | None, separator: str) -> tuple[str, ...]:
     return (separator.join(parts) + separator, prefix)
 
 
-def get_group_path(group: str | None, separator: str) -> str | None:
-    """Return the path of a group for a Zarr store, or None for the root."""
-    prefixes = list_prefixes(group, separator)
-    return "/".join(map(quote, prefixes[0].split(separator)[:-1])) if prefixes else None
+def find_requested(
+    prefixes: tuple[str, ...], separator: str, names: Collection[str]
+) -> Collection[str]:
+    """Return the names in a group and directly in its parents, or all if there is no group."""
+    parents = {x for prefix in prefixes for x in _list_parent_prefixes(prefix, separator)}
+    direct = {x for x in names if "".join(x.rpartition(separator)[:2]) in parents}
+    inner = {x for x in names if x.startswith(prefixes)}
+    return inner | direct if inner else names
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Scope:
-    """The names in use in a group and its parents, without the prefixes of the groups."""
+    """The names of dimensions in a group and its parents. Different dimensions stay different."""
 
-    # Prefixes of the group and its parents except the root, the longest first.
-    prefixes: Sequence[str]
-    # Names in the file by names in the group. Names of parent groups are visible.
-    names: ChainMap[str, str] = field(default_factory=ChainMap)
-    # Names in the file that must be escaped, and what to append to them.
-    marks: Mapping[str, str] = field(default_factory=dict)
+    # Names of variables that are no indexes, and those in a tree with the prefixes of groups.
+    variables: Collection[str]
+    # Names of indexes in their groups by names in the file, or empty to remove the prefix.
+    indexes: Mapping[str, str]
+    # Names in the group by names in the file, and the reverse. Those of parents are visible.
+    short: ChainMap[str, str] = field(default_factory=ChainMap)
+    full: ChainMap[str, str] = field(default_factory=ChainMap)
+
+    def name_dims(self, prefixes: Sequence[str], tensors: Iterable[Tensor]) -> None:
+        """Name dimensions. `prefixes` are those of the group and its parents, the longest first."""
+        dims = {dim for tensor in tensors for dim in tensor.dims}
+        for dim in sorted(dims, key=lambda dim: (len(dim), dim)):  # not in the order of the file
+            prefix = next(prefix for prefix in prefixes if dim.startswith(prefix))
+            index = self.indexes.get(dim)
+            short = self.short.get(dim) or index or dim[len(prefix) :] or dim
+            while (
+                # In a tree, no variable has the name of an index.
+                (not index and f"{prefixes[0]}{short}" in self.variables)
+                or self.full.setdefault(short, dim) != dim
+            ):
+                short += MARK if dim in self.indexes else "_"
+            self.short[dim] = short
 
     def rename(self, tensor: Tensor, name: str) -> Tensor:
-        """Rename a tensor, and its dimensions if they contain its name."""
-        short_names = {
-            dim: f"{name}{dim[len(tensor.name) :]}"
-            for dim in tensor.dims
-            if dim.startswith(f"{tensor.name}_dim_")
-        }
-        # All dimensions get the same suffix if a short name is in use.
-        while any(self.names.get(short, dim) != dim for dim, short in short_names.items()):
-            short_names = {dim: f"{short}_" for dim, short in short_names.items()}
-        self.names.update((short, dim) for dim, short in short_names.items())
-        dims = (short_names.get(dim) or self.reserve_short_name(dim) for dim in tensor.dims)
-        return tensor._replace(name=name, dims=tuple(dims))
+        """Rename a tensor and its dimensions. An index has the name of its dimension."""
+        dims = tuple([self.short[dim] for dim in tensor.dims])
+        return tensor._replace(name=dims[0] if _is_index(tensor) else name, dims=dims)
 
-    def rename_coordinate(self, tensor: Tensor) -> Tensor:
-        """Rename a coordinate. An index coordinate keeps the name of its dimension."""
-        return self.rename(tensor, self.reserve_short_name(tensor.name))
 
-    def reserve_short_name(self, name: str) -> str:
-        """Remove the prefix from a name and reserve the result, unless it is in use."""
-        prefix = next((prefix for prefix in self.prefixes if name.startswith(prefix)), "")
-        short, full = self._escape(name, name[len(prefix) :]), self._escape(name, name)
-        return short if self.names.setdefault(short, name) == name else full
-
-    def _escape(self, name: str, part: str) -> str:
-        mark = self.marks.get(name)
-        return part or name if mark is None else f"{quote(part)}{mark}"
+def _is_index(tensor: Tensor) -> bool:
+    return tensor.dims == (tensor.name,)
 
 
 def _list_parent_prefixes(name: str, separator: str) -> list[str]:
@@ -140,18 +142,50 @@ def _list_parent_prefixes(name: str, separator: str) -> list[str]:
     return [*accumulate((f"{part}{separator}" for part in parts[:-1]), initial="")][::-1]
 
 
-def _list_owners(container: Container, separator: str) -> dict[str, None]:
-    """Return the prefixes of all groups. Parents precede children."""
-    prefixes: dict[str, None] = {"": None}
+def _find_members(
+    container: Container, separator: str
+) -> tuple[dict[str, str], dict[str, list[Tensor]]]:
+    """Return the prefixes of the groups of all variables, and the variables of all groups."""
+    members: dict[str, list[Tensor]] = {"": []}
+    owners = {}
     for tensor in container.tensors:
-        prefixes |= dict.fromkeys(reversed(_list_parent_prefixes(tensor.name, separator)))
-    return prefixes
+        parents = _list_parent_prefixes(tensor.name, separator)
+        owners[tensor.name] = parents[0]
+        if parents[0] not in members:
+            members |= {prefix: members.get(prefix, []) for prefix in reversed(parents)}
+    for coordinate in container.coordinates:
+        parents = _list_parent_prefixes(coordinate.name, separator)
+        owners[coordinate.name] = next(prefix for prefix in parents if prefix in members)
+    indexes = {coordinate.name for coordinate in container.coordinates if _is_index(coordinate)}
+    tensors = (*container.tensors, *container.coordinates)
+    for tensor in tensors if indexes else ():
+        for dim in indexes.intersection(tensor.dims):
+            # An index belongs to a group that contains all variables along its dimension.
+            while not owners[tensor.name].startswith(owners[dim]):
+                owners[dim] = _list_parent_prefixes(owners[dim], separator)[1]
+    for tensor in tensors:
+        members[owners[tensor.name]].append(tensor)
+    return owners, members
 
 
-def _find_owner(tensor: Tensor, prefixes: Collection[str], separator: str) -> str:
-    """Return the prefix of the group that a tensor or coordinate belongs to."""
-    parents = _list_parent_prefixes(tensor.name, separator)
-    return next(prefix for prefix in parents if prefix in prefixes)
+def _escape_names(members: Mapping[str, Iterable[Tensor]], separator: str) -> dict[str, str]:
+    """Return the names of variables in their groups of a tree, without dimension names."""
+    names, below = {}, set()
+    for prefix, tensors in members.items():
+        parts = {quote(prefix.split(separator)[-2])} if prefix else set()
+        for tensor in tensors:
+            mark = MARK if f"{tensor.name}{separator}" in members else ""
+            names[tensor.name] = quote(tensor.name[len(prefix) :]) + mark
+            if not _is_index(tensor):
+                parts.add(names[tensor.name])
+        for parent in _list_parent_prefixes(prefix, separator)[1:]:
+            below |= {f"{parent}{part}" for part in parts}
+    # Subgroups inherit indexes, which must not have the names of their groups and variables.
+    for prefix, tensors in members.items():
+        for index in filter(_is_index, tensors):
+            while f"{prefix}{names[index.name]}" in below:
+                names[index.name] += MARK
+    return names
 
 
 def split_groups(container: Container, separator: str) -> dict[str, Container]:
@@ -162,32 +196,27 @@ def split_groups(container: Container, separator: str) -> dict[str, Container]:
                 f"the name {shorten(repr(tensor.name))} has more than {MAX_GROUP_LEVELS} parts "
                 f"between {separator!r}; choose another separator=, or open the file as a Dataset"
             )
-    prefixes = _list_owners(container, separator)
-    members: dict[str, tuple[list[Tensor], list[Tensor]]] = {name: ([], []) for name in prefixes}
-    for kind, found in enumerate((container.tensors, container.coordinates)):
-        for tensor in found:
-            members[_find_owner(tensor, prefixes, separator)][kind].append(tensor)
-    # Child groups inherit coordinates, which must not have the name of any group in them.
-    group_names = {quote(prefix.split(separator)[-2]) for prefix in prefixes if prefix}
-    marks = {
-        coordinate.name: GROUP_NAME_MARK * (quote(coordinate.name[len(prefix) :]) in group_names)
-        for prefix, (_, coordinates) in members.items()
-        for coordinate in coordinates
-    }
-    names: dict[str, ChainMap[str, str]] = {}
+    owners, members = _find_members(container, separator)
+    names = _escape_names(members, separator)
+    keys = {tensor.name for tensor in container.tensors}
+    indexes = {x.name: names[x.name] for x in container.coordinates if _is_index(x)}
+    variables = names.keys() - indexes.keys()
+    variables |= {f"{owners[key]}{names[key]}" for key in variables}
+    scopes: dict[str, _Scope] = {}
     nodes: dict[str, Container] = {}
-    for prefix, (tensors, coordinates) in members.items():
-        parents = _list_parent_prefixes(prefix, separator)[1:]
-        names[prefix] = names[parents[0]].new_child() if parents else ChainMap()
-        scope = _Scope([prefix, *parents][:-1], names[prefix], marks)
-        own_coordinates = [scope.rename_coordinate(coordinate) for coordinate in coordinates]
-        own_tensors = []
-        for tensor in tensors:
-            is_group = f"{tensor.name}{separator}" in prefixes
-            name = quote(tensor.name[len(prefix) :]) + (GROUP_NAME_MARK if is_group else "")
-            own_tensors.append(scope.rename(tensor, name))
+    for prefix, tensors in members.items():
+        parents = _list_parent_prefixes(prefix, separator)
+        above = scopes[parents[1]] if prefix else _Scope(variables, indexes)
+        scope = replace(above, short=above.short.new_child(), full=above.full.new_child())
+        scope.name_dims(parents, tensors)
+        scopes[prefix] = scope
+        data, coordinates = (
+            tuple([scope.rename(x, names[x.name]) for x in tensors if (x.name in keys) is is_data])
+            for is_data in (True, False)
+        )
+        node = Container((), ends=container.ends) if prefix else container
         path = "/" + "/".join(map(quote, prefix.split(separator)[:-1]))
-        nodes[path] = _build_node(tuple(own_tensors), own_coordinates, container, prefix)
+        nodes[path] = replace(node, tensors=data, coordinates=coordinates)
     return nodes
 
 
@@ -195,34 +224,13 @@ def quote(part: str) -> str:
     """Escape a part of a name for a path."""
     if part in (".", ".."):
         return part.replace(".", "%2E")
-    return part.replace("%", "%25").replace("/", "%2F") or EMPTY_PART
+    return part.replace("%", "%25").replace("/", "%2F") or MARK
 
 
 def unquote(part: str) -> str:
     """Reverse `quote`."""
-    if part == EMPTY_PART:
-        return ""
-    return part.replace("%2E", ".").replace("%2F", "/").replace("%25", "%")
-
-
-def _build_node(
-    tensors: tuple[Tensor, ...],
-    coordinates: Sequence[Tensor],
-    container: Container,
-    prefix: str,
-) -> Container:
-    """Build a group. Raise ValueError if a variable has the name of a dimension."""
-    dims = {dim for tensor in tensors for dim in tensor.dims}
-    names = {tensor.name for tensor in tensors}
-    for clash in names & dims:
-        group = f"the group with the prefix {prefix!r}" if prefix else "the root group"
-        raise ValueError(
-            f"{clash!r} would be both a variable and a dimension of {group}; "
-            "open the file without groups, or choose another separator= or other names in dims="
-        )
-    if not prefix:
-        return replace(container, tensors=tensors, coordinates=tuple(coordinates))
-    return Container(tensors, tuple(coordinates), ends=container.ends)
+    text = part.replace("%2E", ".").replace("%2F", "/").replace("%25", "%")
+    return "" if part == MARK else text
 
 
 _NO_VALUES = InMemory(np.zeros(()))
@@ -267,7 +275,7 @@ def flatten_encoding(encoding: Any, tree: DataTree, separator: str) -> Any:
     flat = dict(encoding)
     for path in flat.keys() & {"/", *(f"/{path}" for path, _ in tree.subtree_with_keys)}:
         start, members = _get_prefix(path, separator), flat.pop(path).items()
-        flat |= {f"{start}{_convert_name(name)}": given for name, given in members}
+        flat |= {f"{start}{unquote(name.rstrip(MARK))}": given for name, given in members}
     return flat
 
 
@@ -283,7 +291,10 @@ def _collect_members(tree: DataTree, separator: str) -> Iterator[_Member]:
         start = _get_prefix(path, separator)
         dataset = node.to_dataset(inherit=node is tree)
         inherited = {} if node is tree else dims[path.rpartition("/")[0] or "/"]
-        own = {dim: _convert_dim(str(dim), start, dataset) for dim in dataset.dims}
+        own = {
+            dim: f"{start}{unquote(str(dim).rstrip(MARK)) if dim in dataset.coords else dim}"
+            for dim in dataset.dims
+        }
         dims[path] = own | inherited
         for name, variable in dataset.variables.items():
             is_coordinate = name in dataset.coords
@@ -292,23 +303,8 @@ def _collect_members(tree: DataTree, separator: str) -> Iterator[_Member]:
             file_dims = get_file_dims(str(name), variable, dataset.encoding)
             info = {"dims": tuple(dims[path].get(dim, dim) for dim in file_dims)}
             renamed.encoding["tensorfmt"] = {**get_info(variable.encoding), **info}
-            key = f"{start}{_convert_name(str(name))}"
+            key = f"{start}{unquote(str(name).rstrip(MARK))}"
             yield _Member(path, str(name), is_coordinate, variable.dims, key, renamed)
-
-
-def _convert_name(name: str) -> str:
-    """Return the last part of the key of a variable."""
-    is_prefix = name.endswith(GROUP_NAME_MARK) and name != GROUP_NAME_MARK
-    return unquote(name.removesuffix(GROUP_NAME_MARK) if is_prefix else name)
-
-
-def _convert_dim(dim: str, start: str, dataset: Dataset) -> str:
-    """Return the name in the file of a dimension that parent groups do not have."""
-    if dim in dataset.coords:
-        return f"{start}{_convert_name(dim)}"
-    variable, _, axis = dim.rpartition("_dim_")
-    is_default = axis and variable in dataset.data_vars
-    return f"{start}{_convert_name(variable)}_dim_{axis}" if is_default else f"{start}{dim}"
 
 
 def _check(path: str, tree: DataTree, members: list[_Member], separator: str) -> None:

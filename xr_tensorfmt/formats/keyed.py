@@ -146,9 +146,9 @@ def build_container(
         layouts = {x: replace(y, element=y.element.narrow) for x, y in layouts.items()}
     keys = layouts.keys()
     # A group may inherit coordinates of other groups.
-    if options.prefixes and "coordinates" not in str(metadata.get(EMBEDDED_KEY)):
-        requested = {x: y for x, y in layouts.items() if x.startswith(options.prefixes)}
-        layouts = requested or layouts  # otherwise, the error lists the groups
+    if options.select and "coordinates" not in str(metadata.get(EMBEDDED_KEY)):
+        selected = options.select(keys)
+        layouts = {x: y for x, y in layouts.items() if x in selected}
     named = zip(layouts.items(), _name_dims(options.dims, layouts, keys), strict=True)
     return Container(
         tuple([build_tensor(x, dims, y, file_info, sources.get(x)) for (x, y), dims in named]),
