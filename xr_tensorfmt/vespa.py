@@ -12,7 +12,7 @@ from fsspec.compression import compr
 from xarray import DataArray, Dataset, open_dataset
 
 from xr_tensorfmt.errors import build_choice_error, shorten
-from xr_tensorfmt.formats.vespa.feeds import SOURCE_OPTIONS, Documents, find_feeds, infer_codec
+from xr_tensorfmt.formats.vespa.feeds import Documents, find_feeds, infer_codec, open_feeds
 from xr_tensorfmt.formats.vespa.json_forms import (
     Form,
     build_tensor,
@@ -25,7 +25,7 @@ from xr_tensorfmt.formats.vespa.json_forms import (
 from xr_tensorfmt.formats.vespa.spec import pack_string
 from xr_tensorfmt.formats.vespa.write import Operation, arrange_tensor, format_feed
 from xr_tensorfmt.saving import Mode, build_target, is_overwriting, locate_target
-from xr_tensorfmt.sources import find_source, is_url
+from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.local import FileObject
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
 
@@ -67,8 +67,7 @@ def from_json(
     """
     name, options = "<Vespa JSON>", _take_options(keywords)
     if isinstance(data, os.PathLike) or is_url(data):
-        source, _ = find_source(data, "read", **options)
-        name, data = source.name, source.read_bytes(0, source.size)
+        name, data = next((path, b"".join(lines)) for path, lines in open_feeds([data], options))
     try:
         header, blocks = parse_tensor(select_field(load_json(data), field), type)
         parts = (part for row, cells in blocks.items() for part in (*map(pack_string, row), cells))
@@ -168,7 +167,8 @@ def from_hex(data: str, **keywords: Any) -> Dataset:
 
 def _take_options(keywords: dict[str, Any]) -> dict[str, Any]:
     """Remove the keywords about the file of the JSON, and return them."""
-    return {name: keywords.pop(name) for name in SOURCE_OPTIONS if name in keywords}
+    names = keywords.keys() & {"storage_options", "fs", "timeout", "verify_unchanged"}
+    return {name: keywords.pop(name) for name in names}
 
 
 def _open(content: bytes, source_name: str, **keywords: Any) -> Dataset:

@@ -167,12 +167,42 @@ def test_suffix_without_a_codec_raises(
 ) -> None:
     monkeypatch.delitem(fsspec.utils.compressions, suffix[1:], raising=False)
     path = tmp_path / f"a.jsonl{suffix}"
-    with pytest.raises(ValueError, match=f"no codec for '{suffix}' .*; install it, or use .gz"):
+    with pytest.raises(ValueError, match=f"no codec for '{suffix}' .* lz4 .*decompress .* use .gz"):
         vespa.to_jsonl(make_users(), path, **IDS)
     assert not list(tmp_path.iterdir())
     path.write_text("{}\n")
     with pytest.raises(ValueError, match=f"no codec for '{suffix}'"):
         vespa.from_jsonl(path, **IDS)
+
+
+@pytest.mark.parametrize("content", [b"\7\1\1\4user\1\1x\2\0", b"\x04\x22\x4d\x18abc\xff"])
+def test_binary_file_is_named(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(content * 20)
+    with pytest.raises(ValueError, match="line 1: it is binary; open tensors by xarray"):
+        vespa.from_jsonl(path, **IDS)
+    with pytest.raises(ValueError, match=r"a\.jsonl: it is binary; open tensors by xarray"):
+        vespa.from_json(path)
+
+
+def test_compressed_json_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(fsspec.utils.compressions, "lz4", raising=False)
+    path = tmp_path / "constant.json.gz"
+    path.write_bytes(gzip.compress(b'{"type": "tensor(x[2])", "values": [1, 2]}', mtime=0))
+    assert vespa.from_json(path).tensor.values.tolist() == [1, 2]
+    with pytest.raises(ValueError, match=r"no codec for '\.lz4' is installed; pip install lz4"):
+        vespa.from_json(path.rename(tmp_path / "constant.json.lz4"))
+
+
+def test_list_on_one_line_is_a_feed(tmp_path: Path) -> None:
+    documents = [put("a", [1]), put("b", [2])]
+    path = tmp_path / "feed.json"
+    for end in ("", "\n", "\n\n"):
+        path.write_text(json.dumps(documents) + end)
+        assert read_values(path) == {"a": [1], "b": [2]}
+    path.write_text(f"{json.dumps(documents)}\n[\n")
+    with pytest.raises(ValueError, match="the list of documents does not end"):
+        read_values(path)
 
 
 @pytest.mark.parametrize("kind", ["name", "file"])
@@ -250,7 +280,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
 @pytest.mark.parametrize(
     ("cells", "values", "message"),
     [
-        ("int8", [300, 0], "document '4', field 'v': 300.0 is not an integer"),
+        ("int8", [300, 0], "document '4', field 'v': 300 is not an integer"),
         (
             "float",
             [0, 1e300],
@@ -759,16 +789,25 @@ def test_size_of_a_line_is_limited(
             read_values(source)
 
 
-@pytest.mark.parametrize("values", ["[1", "[1e400]", "[NaN]"])
+@pytest.mark.parametrize(
+    ("values", "hint"),
+    [
+        ("[1", "it is truncated; fetch"),
+        ("[1e400]}}", "write a finite number, null for NaN"),
+        ("[NaN]}}", "write a finite number, null for NaN"),
+        ("[-Infinity]}}", "'Infinity' as a string"),
+        ("'1'}}", "write valid JSON, one document per line"),
+    ],
+)
 def test_line_that_is_not_json_is_named_before_many_lines(
-    values: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    values: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feeds, "MAX_LINE_BYTES", 200)
     lines = [json.dumps(put(f"{n}", [1])) for n in range(20)]
-    lines[5] = lines[5].replace("[1]", values)
+    lines[5] = lines[5].replace("[1]}}", values)
     (tmp_path / "feed.jsonl").write_text("\n".join(lines))
     for source in (tmp_path / "feed.jsonl", lines, lines[:6]):
-        with pytest.raises(ValueError, match=r"line 6: '\{.put.: .5.*is not JSON: .* per line"):
+        with pytest.raises(ValueError, match=rf"line 6: .*put.: .5.*is not JSON: .*{hint}"):
             read_values(source)
 
 

@@ -11,7 +11,7 @@ from dataclasses import field as dataclass_field
 from errno import ENOENT
 from io import BufferedReader
 from itertools import chain
-from json import JSONDecoder
+from json import JSONDecodeError, JSONDecoder
 from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,6 +25,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import did_you_mean, redact, warn
 from xr_tensorfmt.formats.vespa.json_forms import (
     MARGIN,
+    build_json_error,
     format_type,
     get_assigned,
     get_fields,
@@ -41,18 +42,15 @@ MAX_LINE_BYTES = 64 << 20
 MAX_EXPANSION = 1000
 """Limit on the size of a decompressed feed, relative to its compressed size."""
 
-SOURCE_OPTIONS = ("storage_options", "fs", "timeout", "verify_unchanged")
-"""The keywords about the files of feeds."""
-
-FEED = "<Vespa feed>"
-"""Name of a feed without a path."""
-
-_MARGIN, _BLANK = MARGIN.encode(), (b"", b"\n", b"\r\n")
+_MARGIN = MARGIN.encode()
 # Characters between documents, also between those of a list.
 _SEPARATORS = (MARGIN + "[],").encode()
 _CONTENT = re.compile(f"[^{re.escape(_SEPARATORS.decode())}]")
 
+_HINT = f"write valid JSON, one document per line; others may have {MAX_LINE_BYTES} bytes in all"
 _decoder = JSONDecoder()
+# Operations of an update that does not assign all cells.
+_PARTIAL = {"modify", "add", "remove"}
 # Ids of parts of the response to a query. They contain hits.
 _GROUPS = ("toplevel", "group:", "grouplist:", "hitlist:")
 
@@ -65,19 +63,21 @@ def find_feeds(source: Any, options: Mapping[str, Any]) -> tuple[str, Iterable[F
     start = source.lstrip(MARGIN + "[")[:2] if isinstance(source, str) else ""
     if isinstance(source, bytes) or start in ('{"', "{ ", "{\n"):
         raise ValueError("source= is the text of a feed; pass text.splitlines(), or a path")
+    name = "<Vespa feed>"
     if isinstance(source, str | os.PathLike):
-        return redact(get_path(source)), _open_feeds(source, options)
+        name = redact(get_path(source))
+        matches = find_matches(source, options.get("storage_options"), options.get("fs"))
+        if not matches:
+            raise FileNotFoundError(ENOENT, "no feed matches this pattern", name)
+        return name, open_feeds(matches, options)
     lines = [source] if isinstance(source, Mapping) else source
-    return FEED, [(FEED, _read_lines(source) if hasattr(source, "read") else lines)]
+    return name, [(name, _read_lines(source) if hasattr(source, "read") else lines)]
 
 
-def _open_feeds(path: Any, options: Mapping[str, Any]) -> Iterator[Feed]:
-    """Open the feeds of a path, which may be a pattern."""
-    matches = find_matches(path, options.get("storage_options"), options.get("fs"))
-    if not matches:
-        raise FileNotFoundError(ENOENT, "no feed matches this pattern", redact(get_path(path)))
-    for match in matches:
-        source, _ = find_source(match, "read", **options)
+def open_feeds(paths: Iterable[Any], options: Mapping[str, Any]) -> Iterator[Feed]:
+    """Open files with JSON, which may be compressed."""
+    for path in paths:
+        source, _ = find_source(path, "read", **options)
         codec = infer_codec(source.file_name)
         with open_stream(source) as file:
             yield source.name, _decompress(source, file, codec) if codec else _read_lines(file)
@@ -114,8 +114,8 @@ def infer_codec(name: str) -> str | None:
     """Return the compression that a suffix means. Raise ValueError if it is unsupported."""
     codec: str | None = infer_compression(name)
     if not codec and name.lower().endswith((".zst", ".lz4", ".xz", ".lzma", ".z", ".br")):
-        suffix = Path(name).suffix
-        raise ValueError(f"{name}: no codec for {suffix!r} is installed; install it, or use .gz")
+        hint = "pip install lz4 or zstandard, decompress the file first, or use .gz"
+        raise ValueError(f"{name}: no codec for {Path(name).suffix!r} is installed; {hint}")
     return codec
 
 
@@ -127,25 +127,14 @@ def _is_too_large(text: bytes | bytearray) -> bool:
 
 
 def _encode_line(line: str | bytes) -> bytes:
-    """Return the bytes of a line. Raise ValueError if it is too large."""
+    """Return the bytes of a line without its end. Raise ValueError if it is too large."""
     text = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
     if _is_too_large(text):
         raise ValueError(
             f"it has more than {MAX_LINE_BYTES} bytes or {MAX_VALUES} values, the limits of a "
             "line; write one document per line"
         )
-    return text
-
-
-def _build_error(text: str, error: BaseException) -> ValueError:
-    """Return the error for text that is not JSON."""
-    if text.startswith("\x1f"):  # the magic number of gzip
-        return ValueError("it is compressed by gzip; pass a path that ends in .gz, or gzip.open()")
-    start = show(text[:1000].partition("\n")[0])
-    return ValueError(
-        f"{start} is not JSON: {error}; write one document per line, because all others may have "
-        f"only {MAX_LINE_BYTES} bytes and {MAX_VALUES} values together"
-    )
+    return text.rstrip(b"\r\n")
 
 
 def find_documents(value: Any) -> Iterator[Any]:
@@ -199,8 +188,9 @@ class Documents:
     type: str | None
     dim: str
     prefix: str
-    # The number of blocks and the bytes of each tensor, by packed id.
-    tensors: dict[bytes, tuple[int, bytes]] = dataclass_field(default_factory=dict)
+    # The bytes of each tensor and its number of blocks, by packed id.
+    tensors: dict[bytes, bytes] = dataclass_field(default_factory=dict)
+    counts: dict[bytes, int] = dataclass_field(default_factory=dict)
     # The lines of documents that are left out, and the names of all fields.
     left_out: dict[bytes, str] = dataclass_field(default_factory=dict)
     known_fields: set[str] = dataclass_field(default_factory=set)
@@ -220,7 +210,6 @@ class Documents:
                 for value in self._parse_lines(lines):
                     for document in find_documents(value):
                         self._add(document)
-                self._check_ends()
             except ValueError as error:
                 raise ValueError(f"{self.feed}: line {self.line}: {error}") from error
         if not self.tensors:
@@ -236,51 +225,55 @@ class Documents:
             )
         if self.conditions:
             warn(f"{name}: {self.conditions} operations have a condition, which is ignored")
-        counts, contents = zip(*self.tensors.values(), strict=True)
         header = parse_type(str(self.type))
         mapped = tuple(sorted((*header.mapped, self.dim)))
         dims = mapped, header.indexed, header.lengths
-        return VespaHeader.create(header.cell_type, *dims, sum(counts)).pack() + b"".join(contents)
+        header = VespaHeader.create(header.cell_type, *dims, sum(self.counts.values()))
+        return b"".join((header.pack(), *self.tensors.values()))
 
     def _parse_lines(self, lines: Iterable[Any]) -> Iterator[Any]:
         """Yield the JSON value of each line. After a line that is not JSON, yield documents."""
         numbered = enumerate(lines, 1)
         for self.line, line in numbered:
-            if not isinstance(line, str | bytes):
+            if not isinstance(line, (str, bytes)):
                 yield line
                 continue
             text = _encode_line(line)
-            if text not in _BLANK:
-                self._note_ends(text)
+            if not text:
+                continue
             content = text.strip(_SEPARATORS)
+            if len(content) < len(text):
+                content = self._strip(text)
             try:
                 if content:
                     yield orjson.loads(content)
             except orjson.JSONDecodeError as error:
                 yield from self._parse_text(chain([text], (line for _, line in numbered)), error)
-
-    def _note_ends(self, text: bytes) -> None:
-        if characters := text.strip(_MARGIN):
-            self.ends = (self.ends[:1] or characters[:1]) + characters[-1:]
-
-    def _check_ends(self) -> None:
         if self.ends.startswith(b"[") and not self.ends.endswith(b"]"):
             raise ValueError("the list of documents does not end; fetch the complete feed")
 
-    def _parse_text(self, lines: Iterable[Any], error: ValueError) -> Iterator[Any]:
+    def _strip(self, text: bytes) -> bytes:
+        """Return a document or a list, and note the first and last character of the feed."""
+        characters = text.strip(_MARGIN)
+        self.ends = (self.ends[:1] or characters[:1]) + (characters[-1:] or self.ends[1:])
+        is_list = characters[:1] + characters[-1:] == b"[]"
+        return characters if is_list else characters.strip(_SEPARATORS)
+
+    def _parse_text(self, lines: Iterable[Any], error: JSONDecodeError) -> Iterator[Any]:
         """Yield the documents of lines if a document has several, or a line several documents."""
         content = bytearray()
         for line in lines:
-            if not isinstance(line, str | bytes):
-                raise _build_error(content.decode(errors="replace"), error)
+            if not isinstance(line, (str, bytes)):
+                break
             text_of_line = _encode_line(line)
-            self._note_ends(text_of_line)
-            content += text_of_line.rstrip(b"\r\n") + b"\n"
+            self._strip(text_of_line)
+            content += text_of_line + b"\n"
             if len(content) > MAX_LINE_BYTES:
                 break
-        if _is_too_large(content):
-            raise _build_error(content.decode(errors="replace"), error)
         text, start, stop = content.decode(errors="surrogateescape"), 0, 0
+        if _is_too_large(content):
+            text = text.lstrip(_SEPARATORS.decode())
+            raise build_json_error(text, JSONDecodeError(error.msg, text, error.pos), _HINT)
         while found := _CONTENT.search(text, stop):
             self.line += text.count("\n", start, found.start())
             start = found.start()
@@ -288,32 +281,26 @@ class Documents:
                 _, stop = _decoder.raw_decode(text, start)
                 value = orjson.loads(text[start:stop].encode(errors="surrogateescape"))
             except (ValueError, RecursionError) as reason:
-                raise _build_error(text[start:], reason) from None
+                raise build_json_error(text[start:], reason, _HINT) from None
             yield value
 
     def _add(self, document: Any) -> None:
         if not isinstance(document, dict):
-            raise ValueError(  # noqa: TRY004  # wrong JSON
-                f"{show(document)} is not a JSON object, expected a put, an update, a remove or a "
-                "document"
-            )
+            expected = "a put, an update, a remove or a document"
+            raise ValueError(f"{show(document)} is not a JSON object, expected {expected}")  # noqa: TRY004
         stored = get_fields(document)
         self.known_fields.update(stored)
-        tensor, is_update, is_partial = stored.get(self.field), "update" in document, False
+        tensor, is_update = stored.get(self.field), "update" in document
+        if is_update and self.field not in stored:
+            return
+        is_partial = is_update and isinstance(tensor, dict) and tensor.keys() & _PARTIAL
         if is_update:
-            if self.field not in stored:
-                return
-            is_partial = isinstance(tensor, dict) and bool(
-                tensor.keys() & {"modify", "add", "remove"}
-            )
             tensor = None if is_partial else get_assigned(self.field, tensor)
         id_ = _find_id(document, stored)
         is_own = isinstance(id_, str) and id_.startswith(self.prefix)
         if not is_own and tensor is not None:
             raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
-        place = f"line {self.line} of {self.feed}"
-        place += ", an update of some cells; open the stored documents" if is_partial else ""
-        label = pack_string(str(id_)[len(self.prefix) :] if is_own else place)
+        label = pack_string(id_[len(self.prefix) :] if is_own else f"{self.feed} {self.line}")
         if "condition" in document:
             self.conditions += 1
         if is_update and label in self.removed and not document.get("create"):
@@ -321,20 +308,24 @@ class Documents:
         (self.removed.add if "remove" in document else self.removed.discard)(label)
         self.left_out.pop(label, None)
         try:
-            count, cells = (0, b"") if tensor is None else self._pack(tensor, label)
+            count, cells = self._pack(tensor, label)
         except ValueError as error:
             raise ValueError(f"document {id_!r}, field {self.field!r}: {error}") from error
         if count:
-            self.tensors[label] = count, cells
+            self.counts[label], self.tensors[label] = count, cells
             return
-        self.tensors.pop(label, None)
+        self.counts.pop(label, 0)
+        self.tensors.pop(label, b"")
         if "remove" not in document:
-            self.left_out[label] = place
+            reason = ", an update of some cells; open the stored documents" if is_partial else ""
+            self.left_out[label] = f"line {self.line} of {self.feed}{reason}"
 
     def _pack(self, tensor: Any, label: bytes) -> tuple[int, bytes]:
         """Return the number and the bytes of the blocks of a document."""
+        if tensor is None:
+            return 0, b""
         header, blocks = parse_tensor(tensor, self.type)
-        if self.dim in header.mapped + header.indexed:
+        if self.dim in header.mapped or self.dim in header.indexed:
             raise ValueError(
                 f"dim={self.dim!r} is a dimension of {header.type}; choose another name"
             )
@@ -344,5 +335,6 @@ class Documents:
         parts: list[bytes] = []
         for labels, cells in blocks.items():
             row = [*map(pack_string, labels), cells]
-            parts += (*row[:position], label, *row[position:])
+            row.insert(position, label)
+            parts += row
         return len(blocks), b"".join(parts)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import struct
 from binascii import unhexlify
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from json import JSONDecodeError
 from math import isinf
 from reprlib import Repr
 from typing import Any, Literal, get_args
@@ -17,7 +19,7 @@ import orjson
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, is_addressable
 from xr_tensorfmt.errors import build_choice_error, did_you_mean, redact, shorten, warn
-from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, VespaHeader
+from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, Names, VespaHeader
 
 MAX_JSON_CELLS = 1 << 22
 """Limit on the cells of a tensor if JSON lists only some of them."""
@@ -28,7 +30,6 @@ _HEX = re.compile(r"[0-9A-Fa-f]+")
 _NUMBER = re.compile(
     r"[-+]?(inf(inity)?|nan|(\d+\.?\d*|\.\d+)(e[-+]?\d+)?)", re.IGNORECASE | re.ASCII
 )
-_INDEX = re.compile(r"[0-9]{1,19}")
 _ELEMENT_BY_DIGITS = {2 * element.stored.itemsize: element for element in CELL_TYPES.values()}
 
 _TYPE = re.compile(r"tensor(?:<(\w+)>)?\((.*)\)")
@@ -42,12 +43,6 @@ MARGIN = "\ufeff \t\r\n"
 _repr = Repr()
 _repr.maxstring = _repr.maxother = 200
 show = _repr.repr
-
-Labels = tuple[str, ...]
-"""The labels of a block, one per mapped dimension."""
-
-Cells = bytes | list[float]
-"""The cells of a block, as stored or as numbers."""
 
 Form = Literal["short", "long", "hex"]
 
@@ -89,15 +84,32 @@ def format_type(header: VespaHeader) -> str:
 def load_json(content: Any) -> Any:
     """Parse JSON text, and return other objects unchanged."""
     if isinstance(content, bytes | bytearray):
-        content = content.decode()
+        content = content.decode(errors="surrogateescape")
     if not isinstance(content, str) or _HEX.fullmatch(content):
         return content  # digits are a field with format.tensors=hex-value
     text = content.strip(MARGIN).removesuffix(",")
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        hint = "pass the text of one document, not several lines or a path"
-        raise ValueError(f"{show(redact(text[:1000]))} is not JSON: {error}; {hint}") from None
+        hint = "pass the text of one document, or the pathlib.Path of a file"
+        raise build_json_error(text, error, hint) from None
+
+
+def build_json_error(text: str, error: BaseException, hint: str) -> ValueError:
+    """Return the error for text that is not JSON, with another hint if the cause is known."""
+    if text.startswith("\x1f"):  # the magic number of gzip
+        return ValueError("it is compressed by gzip; pass a path ending in .gz, or decompress it")
+    if not text[:1].isprintable():
+        return ValueError("it is binary; open tensors by xarray.open_dataset, and decompress JSON")
+    start, message = show(redact(text[:1000].partition("\n")[0])), str(error)
+    if isinstance(error, JSONDecodeError):
+        before, rest = error.doc[: error.pos].rstrip(), error.doc[error.pos :].lstrip()
+        message = f"{error.msg.removesuffix(' at')} before {redact(rest[:1000])[:20]!r}"
+        if rest[:3].lower() in ("nan", "inf") or "infinity" in error.msg:
+            hint = "write a finite number, null for NaN, or 'Infinity' as a string"
+        elif not rest or (rest.startswith("{") and not before.endswith("}")):
+            hint = "it is truncated; fetch it again"
+    return ValueError(f"{start} is not JSON: {message}; {hint}")
 
 
 def select_field(data: Any, field: str | None) -> Any:
@@ -130,17 +142,15 @@ def get_fields(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def get_assigned(field: str | None, update: Any) -> Any:
     """Return the value that an update assigns to a field, or None if it does not update it."""
-    if update is None:
-        return None
-    if not (isinstance(update, dict) and update.keys() == {"assign"}):
+    if update is not None and not (isinstance(update, dict) and update.keys() == {"assign"}):
         raise ValueError(
             f"the document updates the field {field!r} without 'assign', so it has no complete "
             "tensor; open the stored document instead"
         )
-    return update["assign"]
+    return update and update["assign"]
 
 
-def parse_tensor(data: Any, type_: str | None) -> tuple[VespaHeader, Mapping[Labels, bytes]]:
+def parse_tensor(data: Any, type_: str | None) -> tuple[VespaHeader, Mapping[Names, bytes]]:
     """Parse a tensor in any form. Return a header without blocks, and the cells of all blocks."""
     stated = data.get("type") if isinstance(data, dict) else None
     requested = stated if type_ is None else type_
@@ -157,29 +167,29 @@ def parse_tensor(data: Any, type_: str | None) -> tuple[VespaHeader, Mapping[Lab
             f"the JSON states the type {stated!r}, expected {type_!r}; pass the right type=, or "
             "tensors of one type"
         )
-    return header, _pack_blocks(header, _parse_blocks(header, content))
+    return header, _parse_blocks(header, content)
 
 
 def _unwrap(header: VespaHeader, data: Any) -> Any:
     """Return the content of the object around a tensor, or `data` itself if there is none."""
     if not isinstance(data, dict):
         return data
-    type_ = data.get("type")
-    is_typed = isinstance(type_, str) and type_.lstrip().startswith(("tensor", "double"))
-    is_map = bool(header.mapped) and not is_typed  # unless its values are objects
+    type_ = str(data.get("type")).lstrip()
+    # Unless its values are objects.
+    is_map = bool(header.mapped) and not type_.startswith(("tensor", "double"))
     ignored = ("dimensions",) if is_map else ("dimensions", "type")
-    keys = [key for key in data if key not in ignored]
-    if not keys and not (is_map and data):
-        return {}
-    content = data[keys[0]] if keys else None
+    contents = {key: value for key, value in data.items() if key not in ignored}
+    if not contents:
+        return data if is_map else {}
+    key, content = next(iter(contents.items()))
     first = content[:1] if isinstance(content, list) else [content]
     is_map = is_map and not all(isinstance(item, dict) for item in first)
-    if is_map or len(keys) != 1 or keys[0] not in _CONTENT_KEYS:
+    if is_map or len(contents) != 1 or key not in _CONTENT_KEYS:
         return data
-    return {} if keys[0] == "cells" and not content else content
+    return {} if key == "cells" and not content else content
 
 
-def _parse_blocks(header: VespaHeader, content: Any) -> Mapping[Labels, Cells]:
+def _parse_blocks(header: VespaHeader, content: Any) -> Mapping[Names, bytes]:
     """Return the cells of all blocks by their labels."""
     mapped, is_list = header.mapped, isinstance(content, list)
     first = content[0] if is_list and content else None
@@ -187,7 +197,7 @@ def _parse_blocks(header: VespaHeader, content: Any) -> Mapping[Labels, Cells]:
         return _parse_entries(header, content)
     if isinstance(content, dict) and len(mapped) == 1:
         return {(label,): _parse_values(header, values) for label, values in content.items()}
-    is_scalar = isinstance(content, int | float) and not header.indexed
+    is_scalar = isinstance(content, (int, float)) and not header.indexed
     if not mapped and (is_list or is_scalar or isinstance(content, str)):
         return {(): _parse_values(header, content)}
     forms = "a list of 'cells' or 'blocks'" if mapped else "a list of 'cells' or 'values'"
@@ -197,11 +207,10 @@ def _parse_blocks(header: VespaHeader, content: Any) -> Mapping[Labels, Cells]:
     )
 
 
-def _parse_entries(header: VespaHeader, entries: Sequence[Any]) -> Mapping[Labels, Cells]:
+def _parse_entries(header: VespaHeader, entries: Sequence[Any]) -> Mapping[Names, bytes]:
     """Return the cells of all blocks from a list of blocks, or of cells. Others are zero."""
-    blocks: dict[Labels, Cells] = {}
     is_block = bool(entries) and "values" in entries[0]
-    found: dict[Labels, dict[int, float]] = {} if header.mapped or is_block else {(): {}}
+    found: dict[Names, dict[int, Any]] = {} if header.mapped or is_block else {(): {}}
     key = "values" if is_block else "value"
     sizes = {} if is_block else dict(zip(header.indexed, header.lengths, strict=True))
     for entry in entries:
@@ -209,42 +218,41 @@ def _parse_entries(header: VespaHeader, entries: Sequence[Any]) -> Mapping[Label
         if not isinstance(address, dict) or key not in entry:
             raise ValueError(f"{show(entry)} has no 'address' and {key!r}")
         labels, index = _parse_address(header, address, sizes)
-        if labels in blocks or index in found.get(labels, ()):
+        cells = found.setdefault(labels, {})
+        if index in cells:
             raise ValueError(f"the address {show(address)} is repeated; remove one of its entries")
-        if is_block:
-            blocks[labels] = _parse_values(header, entry[key])
-        else:
-            found.setdefault(labels, {})[index] = _parse_number(entry[key])
+        cells[index] = entry[key]
+    if is_block:
+        return {labels: _parse_values(header, cells[0]) for labels, cells in found.items()}
     if header.cells * len(found) > MAX_JSON_CELLS:
         raise ValueError(
             f"{format_type(header)} has more than {MAX_JSON_CELLS} cells, but lists "
             "only some of them; use blocks or values"
         )
-    for labels, cells in found.items():
-        blocks[labels] = [cells.get(index, 0.0) for index in range(header.cells)]
-    return blocks
+    lists = ([cells.get(n, 0.0) for n in range(header.cells)] for cells in found.values())
+    return {labels: _pack_numbers(header, x) for labels, x in zip(found, lists, strict=True)}
 
 
 def _parse_address(
     header: VespaHeader, address: Mapping[str, Any], sizes: Mapping[str, int]
-) -> tuple[Labels, int]:
+) -> tuple[Names, int]:
     """Return the labels of a block, and the row-major index of a cell."""
-    labels = [address.get(name) for name in header.mapped]
-    indices = [str(address.get(name)) for name in sizes]
-    is_valid = address.keys() == {*header.mapped, *sizes} and all(map(_INDEX.fullmatch, indices))
-    number = 0
-    for index, size in zip(indices, sizes.values(), strict=True):
-        is_valid = is_valid and int(index) < size
-        number = number * size + int(index) if is_valid else 0
-    if not is_valid or not {str, int}.issuperset(map(type, labels)):
-        raise ValueError(
-            f"the address {show(address)} does not fit {format_type(header)}, expected a label or "
-            f"an index for each of {[*header.mapped, *sizes]}"
-        )
-    return tuple(map(str, labels)), number
+    number, is_valid = 0, len(address) == len(header.mapped) + len(sizes)
+    with suppress(KeyError, ValueError):
+        for name, size in sizes.items():
+            index = str(address[name])
+            is_valid = is_valid and index.isascii() and index.isdecimal() and int(index) < size
+            number = number * size + int(index)
+        labels = [address[name] for name in header.mapped]
+        if is_valid and {str, int}.issuperset(map(type, labels)):
+            return tuple(map(str, labels)), number
+    raise ValueError(
+        f"the address {show(address)} does not fit {format_type(header)}, expected a label or "
+        f"an index for each of {[*header.mapped, *sizes]}"
+    )
 
 
-def _parse_values(header: VespaHeader, values: Any) -> Cells:
+def _parse_values(header: VespaHeader, values: Any) -> bytes:
     """Return the cells of a block from numbers, nested or not, or hexadecimal digits."""
     if isinstance(values, str):
         # A scalar may have the digits of the right cell type or not.
@@ -260,11 +268,10 @@ def _parse_values(header: VespaHeader, values: Any) -> Cells:
                 f"or {header.cells} flat values for a block of {format_type(header)}"
             )
         values = array.ravel().tolist()
-    is_numeric = {int, float}.issuperset(map(type, values))
-    return values if is_numeric else list(map(_parse_number, values))
+    return _pack_numbers(header, values)
 
 
-def _parse_digits(header: VespaHeader, digits: str) -> Cells:
+def _parse_digits(header: VespaHeader, digits: str) -> bytes:
     """Return the cells of a block. Those of indexed dimensions may be of another cell type."""
     try:
         content = unhexlify(digits)
@@ -281,53 +288,48 @@ def _parse_digits(header: VespaHeader, digits: str) -> Cells:
             f"cell for the {header.cells} cells of a block of {format_type(header)}; pass these, "
             "or a list of numbers"
         )
-    message = (
+    warn(
         f"hexadecimal digits of {element.name} are converted to the cells of "
         f"{format_type(header)}; correct the type if its cells or sizes are others"
     )
-    warn(message)
-    return list(element.decode(np.frombuffer(content, element.stored)).tolist())
+    return _pack_numbers(header, element.decode(np.frombuffer(content, element.stored)).tolist())
 
 
-def _pack_blocks(header: VespaHeader, blocks: Mapping[Labels, Cells]) -> Mapping[Labels, bytes]:
-    """Pack all numbers at once. Raise ValueError if the cell type cannot represent one."""
-    stored = {labels: cells for labels, cells in blocks.items() if isinstance(cells, bytes)}
-    if len(stored) == len(blocks):
-        return stored
-    lists = [cells for cells in blocks.values() if isinstance(cells, list)]
+def _pack_numbers(header: VespaHeader, numbers: list[Any]) -> bytes:
+    """Pack the cells of a block. Raise ValueError if the cell type cannot represent one."""
+    if not {int, float}.issuperset(map(type, numbers)):
+        numbers = list(map(_parse_number, numbers))
+    code = header.element.dtype.char
+    if code == "b":
+        numbers = [int(number) if number % 1 == 0 else number for number in numbers]
     try:
-        numbers = np.array(lists, np.float64)
-    except OverflowError as error:
-        raise ValueError(f"a number is not the value of a cell: {error}") from error
-    with np.errstate(all="ignore"):
-        cells = numbers.astype(header.element.dtype)
-    is_wrong, expected = np.isinf(cells) & np.isfinite(numbers), "a number up to 3.4e38"
-    if header.cell_type == "int8":
-        is_wrong, expected = numbers != cells, "an integer from -128 to 127"
-    if is_wrong.any():
-        raise ValueError(
-            f"{numbers[is_wrong][0]} is not {expected}, expected one for {format_type(header)}"
-        )
-    packed = map(bytes, header.element.encode(cells))
-    return {labels: stored.get(labels) or next(packed) for labels in blocks}
+        packed = struct.pack(f">{len(numbers)}{code}", *numbers)
+    except (OverflowError, struct.error):
+        for number in numbers if len(numbers) > 1 else ():
+            _pack_numbers(header, [number])
+        valid = {"d": "a number", "f": "a number up to 3.4e38", "b": "an integer from -128 to 127"}
+        expected = f"{valid[code]}, expected one for {format_type(header)}"
+        raise ValueError(f"{show(numbers[0])} is not {expected}") from None
+    if header.cell_type == "bfloat16":
+        packed = header.element.encode(np.frombuffer(packed, ">f4").astype(np.float32)).tobytes()
+    return packed
 
 
 def _parse_number(value: Any) -> float:
     """Return a number. As in Vespa, it may be null or a string."""
     if value is None:
         return float("nan")
-    is_string = isinstance(value, str) and _NUMBER.fullmatch(value)
-    if is_string or (isinstance(value, int | float) and not isinstance(value, bool)):
-        with suppress(OverflowError):
-            number = float(value)
-            # A string of digits may also be too large.
-            if not (is_string and isinf(number)) or "inf" in value.lower():
-                return number
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        number = float(value)
+        if not isinf(number) or "inf" in value.lower():  # not too large
+            return number
     raise ValueError(f"{show(value)} is not the value of a cell")
 
 
 def build_tensor(
-    header: VespaHeader, rows: Sequence[Labels], blocks: Array, form: Form
+    header: VespaHeader, rows: Sequence[Names], blocks: Array, form: Form
 ) -> dict[str, Any]:
     """Return a tensor in JSON without its type, from the labels and the encoded cells of blocks."""
     if form not in get_args(Form):
@@ -351,7 +353,7 @@ def build_tensor(
 
 
 def _add_addresses(
-    dims: tuple[str, ...], rows: Iterable[Labels], key: str, values: Iterable[Any]
+    dims: tuple[str, ...], rows: Iterable[Names], key: str, values: Iterable[Any]
 ) -> list[dict[str, Any]]:
     """Return objects with a value and an address, whose dimensions are sorted by name."""
     return [

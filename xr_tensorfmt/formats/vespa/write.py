@@ -42,7 +42,6 @@ _CELL_TYPE_BY_ELEMENT = {element.name: name for name, element in CELL_TYPES.item
 # Names that both type parsers of Vespa accept, in Java and in C++.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-
 BATCH_DOCUMENTS = 1024
 """Number of documents of a feed that are written at a time."""
 
