@@ -124,6 +124,9 @@ def from_jsonl(
     if type:
         parse_type(type)
     source_name, feeds = find_feeds(source, _take_options(keywords))
+    # Check the keywords before the feed is read, except those that depend on its dimensions.
+    checked = {name: keywords[name] for name in keywords.keys() - {"chunks", "dims"}}
+    _open(b"\1\1\1d\0", source_name, **checked)  # an empty tensor
     content = Documents(field, type, dim, prefix).read(source_name, feeds)
     return _open(content, source_name, **keywords)
 

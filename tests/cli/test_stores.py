@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import warnings
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -256,6 +257,14 @@ def test_path_of_windows_within_store_raises(monkeypatch: pytest.MonkeyPatch) ->
 def test_path_with_same_prefix_is_another_file() -> None:
     run_ok("convert", save(), "a.mag.zarr")
     xr.testing.assert_identical(load_any("a.mag.zarr"), make_dataset())
+
+
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "zarr"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    message = run_failing("convert", save(), "s.zarr")
+    assert message.endswith("; run pip install zarr\n")
 
 
 @pytest.mark.parametrize("content", ["group", "array", "dataset"])

@@ -44,6 +44,7 @@ FILES: Mapping[str, tuple[bytes, str]] = {
     "a.bin.bz2": (bz2.compress(b"x"), "compressed by bzip2, .*decompress it first"),
     "a.xz": (lzma.compress(b"x"), "compressed by xz, .*decompress it first"),
     "a.zst": (b"\x28\xb5\x2f\xfd" + bytes(9), "compressed by zstd, .*decompress it first"),
+    "a.lz4": (b"\x04\x22\x4d\x18" + bytes(9), "compressed by lz4, .*decompress it first"),
     "a.safetensors": (b"version https://git-lfs.github.com/spec/v1\noid x", "git lfs pull"),
     "b.safetensors": (gzip.compress(b"x", mtime=ord("{")), "compressed by gzip"),
     "c.safetensors": (b"<!DOCTYPE html><html>", "a page of HTML, .*log in .*fetch the file"),

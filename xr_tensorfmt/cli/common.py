@@ -184,6 +184,8 @@ def _format_error(error: BaseException, file: str, origin: str) -> str:
     message = str(error)
     if isinstance(error, OSError) and error.strerror and error.filename:
         message = f"{error.filename}: {error.strerror}"
+    elif isinstance(error, ModuleNotFoundError) and error.name:
+        message += f"; run pip install {error.name.partition('.')[0]}"
     elif isinstance(error, NotImplementedError | KeyError) or not message:
         message = f"{type(error).__name__}: {message}"
     message = to_one_line(message)

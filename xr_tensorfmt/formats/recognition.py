@@ -40,6 +40,7 @@ _HTML = ("a page of HTML", f"log in if the server requires it, and {_FETCH}")
 _FOREIGN = {
     b"\x1f\x8b\x08": ("compressed by gzip", _DECOMPRESS),
     b"\x28\xb5\x2f\xfd": ("compressed by zstd", _DECOMPRESS),
+    b"\x04\x22\x4d\x18": ("compressed by lz4", _DECOMPRESS),
     b"BZh": ("compressed by bzip2", _DECOMPRESS),
     b"\xfd7zXZ\0": ("compressed by xz", _DECOMPRESS),
     b"\x89HDF\r\n\x1a\n": ("HDF5 or netCDF-4", "pass engine='h5netcdf', or convert --from netcdf"),

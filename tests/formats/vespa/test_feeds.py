@@ -194,6 +194,32 @@ def test_compressed_json_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         vespa.from_json(path.rename(tmp_path / "constant.json.lz4"))
 
 
+@pytest.mark.parametrize(
+    ("keywords", "error", "message"),
+    [
+        ({"fill_value": 0}, ValueError, "fill_value=0 requires sparse='dense'"),
+        ({"sparse": "full"}, ValueError, "sparse='full' is not one of"),
+        ({"chunk": {}}, TypeError, "'chunk' is not a keyword"),
+        ({"verify": 0}, TypeError, "verify=0 must be of type bool"),
+    ],
+)
+def test_keywords_are_checked_before_reading(
+    keywords: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "feed.jsonl"
+    path.write_text("no JSON")
+    with pytest.raises(error, match=message):
+        vespa.from_jsonl(path, **IDS, **keywords)
+
+
+def test_keywords_may_depend_on_the_feed() -> None:
+    feed = [put("a", [1]), put("b", [2])]
+    keywords: dict[str, Any] = {"dims": ["d", "y"], "chunks": {"y": 1}, "name": "t"}
+    ds = vespa.from_jsonl(feed, "tensor(x[1])", field="v", **keywords)
+    assert ds.t.dims == ("d", "y")
+    assert ds.t.chunks == ((2,), (1,))
+
+
 def test_list_on_one_line_is_a_feed(tmp_path: Path) -> None:
     documents = [put("a", [1]), put("b", [2])]
     path = tmp_path / "feed.json"
