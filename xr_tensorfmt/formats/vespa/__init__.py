@@ -17,7 +17,7 @@ class VespaFormat(LazyFormat):
     magics = ()
     open_options = share_options("name", "sparse", "verify", "decode_floats") | {
         "fill_value": Option(
-            "Value of missing elements with sparse='dense'. The default is NaN. int8 has no NaN: "
+            "Value of missing elements if sparse is dense. The default is NaN. int8 has no NaN: "
             "it is required if elements are missing.",
             type=Real,
         ),
