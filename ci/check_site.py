@@ -1,4 +1,4 @@
-"""Check what the built site looks like on dark pages: the contrast of a Dataset, and the logos."""
+"""Check what the site looks like on dark pages: the contrast of Datasets, pictures and logos."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 DARK = re.compile(r"""\[data-theme=["']?dark["']?\]""")
 MIN_CONTRAST = 4.5  # WCAG 2.2, level AA
+OPAQUE = re.compile(r'<img (?![^>]*class="[^"]*(?:only-light|only-dark|dark-light))[^>]*>')
 Rule = tuple[str, dict[str, str]]
 
 
@@ -70,6 +71,9 @@ def measure_repr(page: Path) -> float:
 
 def check_site(site: Path) -> Iterator[str]:
     """Yield what is wrong with the built pages."""
+    for page in sorted(site.rglob("*.html")):
+        for image in OPAQUE.findall(page.read_text(encoding="utf-8")):
+            yield f"{page}: dark pages need another picture than {image}"
     for page in sorted((site / "tutorials").glob("*.html")):
         if "xr-wrap" in page.read_text(encoding="utf-8"):
             contrast = measure_repr(page)

@@ -1,11 +1,15 @@
 """Sphinx configuration."""
 
 import os
+import re
 import sys
 import zlib
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
+from docutils import nodes
+from PIL import Image
 from sphinx.application import Sphinx
 
 import xr_tensorfmt
@@ -17,6 +21,7 @@ from benchmark.chart import write_page_parts  # noqa: E402
 
 write_page_parts(DOCS / "generated")
 
+os.environ["MATPLOTLIBRC"] = str(DOCS / "matplotlibrc")
 # Cells of tutorials call the command, which is installed next to Python.
 os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
 
@@ -118,11 +123,40 @@ copybutton_prompt_is_regexp = True
 copybutton_line_continuation_character = "\\"
 
 
+def draw_dark(picture: Path) -> Path:
+    """Write a copy of a transparent picture for dark pages, with inverted grays."""
+    dark = DOCS / "generated" / f"{picture.stem}-dark{picture.suffix}"
+    if picture.suffix == ".svg":
+        text = picture.read_text(encoding="utf-8")
+        grays = re.compile(r"#([\da-f]{2})\1\1\b")
+        text = grays.sub(lambda gray: "#" + 3 * f"{255 - int(gray[1], 16):02x}", text)
+        dark.write_text(text, encoding="utf-8")
+    else:
+        pixels = np.array(Image.open(picture).convert("RGBA"))
+        is_gray = np.ptp(pixels[..., :3], axis=-1) == 0
+        pixels[is_gray, :3] = 255 - pixels[is_gray, :3]
+        Image.fromarray(pixels).save(dark)
+    return dark
+
+
+def add_dark_pictures(app: Sphinx, page: nodes.document) -> None:
+    """Show another copy of a picture on dark pages, unless the picture is for both."""
+    for image in [*page.findall(nodes.image)]:
+        if not {"only-light", "only-dark", "dark-light"} & {*image["classes"]}:
+            dark = image.deepcopy()
+            picture = draw_dark(Path(app.env.relfn2path(image["uri"])[1]))
+            dark["uri"] = f"/generated/{picture.name}"
+            image["classes"].append("only-light")
+            dark["classes"].append("only-dark")
+            image.parent.insert(image.parent.index(image) + 1, dark)
+
+
 def find_module(_app: Sphinx, module: str, attribute: str) -> str | None:
     """Return the module of `Option.type`, whose default is a class of Python."""
     return module if attribute == "Option.type" else None
 
 
 def setup(app: Sphinx) -> None:
-    """Keep Python's own modules out of the list of sources."""
+    """Keep Python's own modules out of the list of sources, and draw pictures for dark pages."""
     app.connect("viewcode-follow-imported", find_module)
+    app.connect("doctree-read", add_dark_pictures, priority=100)  # before Sphinx lists pictures
