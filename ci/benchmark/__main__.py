@@ -1,4 +1,4 @@
-"""Measure all cases in interleaved rounds, and print a Markdown table."""
+"""Measure all cases in interleaved rounds, and print tables in Markdown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from benchmark.cases import CASES, SERVERS
-from benchmark.table import DATA, TABLE, Row, format_row, format_tables
+from benchmark.table import DATA, Row, format_tables
 
 PACKAGES = ("numpy", "xarray", "dask", "zarr", "h5netcdf", "netCDF4", "safetensors")
 QUICK_SCALE, MAX_ROUNDS, MAX_SECONDS, PAGE = 16, 25, 5.0, os.sysconf("SC_PAGE_SIZE")
@@ -93,7 +93,7 @@ def describe_machine() -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, print the table, and return the number of failures."""
+    """Measure, print the tables, and return the number of failures."""
     parser = argparse.ArgumentParser(prog="sh ci/bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, one round")
     names = {*CASES, *(case.section for case in CASES.values())}
@@ -114,13 +114,11 @@ def main(arguments: list[str] | None = None) -> int:
                 built = case.build(Path(folder), case.get_size(scale))
                 row = {"case": name, "section": section, "text": case.get_text(scale)}
                 rows.append(row | measure(*built, seconds, failures))
-                print(*format_row(rows[-1]), sep=" | ", file=sys.stderr)
-    table = f"{describe_machine()}\n\n{format_tables(rows)}"
-    print(table, *failures, sep="\n")
+                print(row["text"], rows[-1]["median"], file=sys.stderr)
+    print(describe_machine(), format_tables(rows), *failures, sep="\n\n")
     if not (options.quick or options.cases):
         document = {"machine": describe_machine(), "rows": rows}
         DATA.write_text(json.dumps(document, indent=1), encoding="utf-8")
-        TABLE.write_text(table, encoding="utf-8")
     return len(failures)
 
 

@@ -1,12 +1,13 @@
-"""The table of measurements."""
+"""Tables of measurements."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-DATA, TABLE = (Path(__file__).with_name(name) for name in ("measurements.json", "table.md"))
+DATA = Path(__file__).with_name("measurements.json")
 OURS = "xr_tensorfmt"
 NUMPY, SAFETENSORS = "numpy, unlabelled", "safetensors, unlabelled"
 PRODUCTS = "matrix products alone"
@@ -33,42 +34,64 @@ def select_times(row: Row) -> dict[str, float]:
     return dict(sorted(times.items(), key=lambda item: item[1]))
 
 
-def format_row(row: Row) -> list[str]:
-    """Return the cells of a case: this package and others. The fastest is bold, unless it ties."""
+def is_slower(row: Row) -> bool:
+    """Return whether another package does the task in less time, and not by a tie."""
     times = select_times(row)
-    fastest, *others = times.values() or [0.0]
-    is_clear = bool(others) and others[0] > TIE * fastest
+    return times.get(OURS, 0.0) > TIE * min(times.values(), default=0.0)
+
+
+def format_row(row: Row, names: Iterable[str]) -> list[str]:
+    """Return the cells of a case, one per package. The fastest is bold, unless it ties."""
+    times = select_times(row)
     cells = {name: format_time(seconds) for name, seconds in times.items()}
-    if is_clear:
+    fastest, second, *_ = *times.values(), 0.0, 0.0
+    if second > TIE * fastest:
         name = next(iter(cells))
         cells[name] = f"**{cells[name]}**"
-    ours = cells.pop(OURS, "-")
-    return [row["text"], ours, ", ".join(f"{text} ({name})" for name, text in cells.items())]
+    return [row["text"], *(cells.get(name, "") for name in names)]
 
 
-def format_part(row: Row) -> list[str]:
-    """Return the cells of a case for the table of parts: this package, and parts of the task."""
-    parts = {name: row["median"][name] for name in row["median"] if name in LIMITS}
-    texts = [f"{format_time(seconds)} ({name})" for name, seconds in parts.items()]
-    return [row["text"], format_time(row["median"][OURS]), ", ".join(texts)]
+def format_table(head: list[str], lines: Iterable[list[str]]) -> str:
+    """Return a table in Markdown."""
+    table = [head, ["---"] * len(head), *lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in table)
 
 
-def format_tables(rows: list[Row]) -> str:
-    """Return Markdown: the rows with other packages, then those with parts of the task."""
-    compared = [format_row(row) for row in rows if len(select_times(row)) > 1]
-    parts = [format_part(row) for row in rows if LIMITS & set(row["median"])]
-    tables = [
-        [["Task", OURS, "Others"], *([["---"] * 3]), *compared],
-        [["Task", OURS, "A part of it, or in processes"], *([["---"] * 3]), *parts],
-    ]
-    return "\n".join("".join(f"| {' | '.join(line)} |\n" for line in table) for table in tables)
+def format_folded(title: str, table: str) -> str:
+    """Return a table that the page shows when the title is clicked."""
+    return f":::{{dropdown}} {title}\n{table}:::\n"
 
 
-def find_slower(rows: Iterable[Row]) -> Iterator[str]:
-    """Yield the tasks that another package does faster, with both times."""
-    for row in rows:
+def format_tables(rows: Iterable[Row]) -> str:
+    """Return a table per section with a column per package, and one with parts of tasks."""
+    tables, parts = list[str](), list[list[str]]()
+    for section, group in groupby(rows, key=lambda row: row["section"]):
+        cases = [*group]
+        for row in cases:
+            ours, limits = row["median"].get(OURS, 0.0), LIMITS & {*row["median"]}
+            times = ((name, row["median"][name]) for name in sorted(limits))
+            parts += [
+                [row["text"], format_time(ours), name, format_time(time)] for name, time in times
+            ]
+        compared = [row for row in cases if len(select_times(row)) > 1]
+        if compared:
+            names = dict.fromkeys([OURS, *(name for row in compared for name in select_times(row))])
+            won = sum(not is_slower(row) for row in compared)
+            title = f"{section}: fastest or equal in {won} of {len(compared)}"
+            table = format_table(["Task", *names], (format_row(row, names) for row in compared))
+            tables.append(format_folded(title, table))
+    head = ["Task", OURS, "Part", "Its time"]
+    tables.append(format_folded("Parts of tasks, and processes", format_table(head, parts)))
+    return "\n".join(tables)
+
+
+def format_slower(rows: Iterable[Row]) -> str:
+    """Return a table of the tasks that another package does faster."""
+    lines = []
+    for row in filter(is_slower, rows):
         times = select_times(row)
         name = next(iter(times))
-        if OURS in times and times[OURS] > TIE * times[name]:
-            fast, slow = format_time(times[name]), format_time(times[OURS])
-            yield f"{row['text']} ({slow}, {name} {fast})"
+        lines.append(
+            [row["text"], format_time(times[OURS]), f"{format_time(times[name])} ({name})"]
+        )
+    return format_table(["Task", OURS, "Fastest"], lines)
