@@ -6,6 +6,7 @@ import sys
 import zlib
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from docutils import nodes
@@ -58,10 +59,15 @@ nb_merge_streams = True
 
 # Docstrings.
 default_role = "autolink"
-autodoc_default_options = {"members": True, "exclude-members": "open_dataset"}
+autodoc_default_options = {
+    "members": True,
+    "exclude-members": "open_dataset",
+    "no-value": True,  # the text describes attributes
+}
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True  # DEFAULT_CHUNK_BYTES, not its number
 autodoc_typehints = "none"  # the docstrings say it
+python_maximum_signature_line_length = 70
 numpydoc_show_class_members = False
 toc_object_entries_show_parents = "hide"
 
@@ -151,12 +157,26 @@ def add_dark_pictures(app: Sphinx, page: nodes.document) -> None:
             image.parent.insert(image.parent.index(image) + 1, dark)
 
 
-def find_module(_app: Sphinx, module: str, attribute: str) -> str | None:
-    """Return the module of `Option.type`, whose default is a class of Python."""
-    return module if attribute == "Option.type" else None
+DEFAULTS = {"<class 'object'>": "object", "<factory>": "...", "mappingproxy({})": "{}"}
+
+
+def shorten_defaults(*arguments: Any) -> tuple[str | None, str | None]:
+    """Return a signature and what it returns, with defaults as one would write them."""
+    signature, returned = arguments[-2:]
+    for default, text in DEFAULTS.items():
+        signature = signature and signature.replace(default, text)
+    return signature, returned
+
+
+def skip_field(*arguments: Any) -> bool | None:
+    """Omit fields without a text: those of named tuples, and classes that are defaults."""
+    *_, member, _, _ = arguments
+    text = "Alias for field number"
+    return True if isinstance(member, type) or str(member.__doc__).startswith(text) else None
 
 
 def setup(app: Sphinx) -> None:
-    """Keep Python's own modules out of the list of sources, and draw pictures for dark pages."""
-    app.connect("viewcode-follow-imported", find_module)
+    """Shorten the reference, and draw pictures for dark pages."""
+    app.connect("autodoc-process-signature", shorten_defaults)
+    app.connect("autodoc-skip-member", skip_field)
     app.connect("doctree-read", add_dark_pictures, priority=100)  # before Sphinx lists pictures
