@@ -149,6 +149,16 @@ def test_attributes_that_a_reader_makes_are_no_difference() -> None:
     assert " 0 different" in run_ok("diff", "a.tbf", "a.safetensors")
 
 
+@pytest.mark.parametrize("option", ["decode_cf=false", "mask_and_scale=true", "verify=false"])
+def test_options_to_open_apply_to_both_files(option: str) -> None:
+    ds = xr.Dataset({"w": ("x", np.arange(4, dtype="i2"), {"scale_factor": 0.5})})
+    for name in "ab":
+        save(f"{name}.mag", ds)
+    assert "1 equal" in run_ok("diff", "a.mag", "b.mag", "--open-option", option)
+    hidden = run_ok("diff", "a.mag", "b.mag", "--open-option", 'drop_variables="w"')
+    assert "variables: 0 equal" in hidden
+
+
 def test_error_has_exit_code_2() -> None:
     assert "missing.mag" in run_failing("diff", save(), "missing.mag", code=2)
     assert "group='layers' is not in the file" in run_failing(
