@@ -271,7 +271,12 @@ def to_jsonl(
         raise build_choice_error("operation", operation, get_args(Operation))
     location = locate_target(path, storage_options, None)
     codec = infer_codec(location.file_name)
-    tensor = arrange_tensor(check_input(data, location.name, "Vespa", encoding, drop))
+    checked = check_input(data, location.name, "Vespa", encoding, drop)
+    ids = checked.coordinates.get(dim)
+    if ids is not None and ids.dtype.kind not in "UTO":
+        hint = f"call assign_coords({dim}=data[{dim!r}].astype(str))"
+        raise ValueError(f"{location.name}: the ids along {dim!r} are {ids.dtype}, not str; {hint}")
+    tensor = arrange_tensor(checked)
     file = build_target(location, 0, overwrite=is_overwriting(mode))
     try:
         file.create()

@@ -220,6 +220,14 @@ def test_keywords_may_depend_on_the_feed() -> None:
     assert ds.t.chunks == ((2,), (1,))
 
 
+def test_other_coordinates_are_dropped_as_the_message_says(tmp_path: Path) -> None:
+    users = make_users(2).assign_coords(lang=("user", ["en", "de"]))
+    with pytest.raises(ValueError, match=r"'lang'; call drop_vars.* or pass drop=\['coords'\]"):
+        vespa.to_jsonl(users, tmp_path / "a.jsonl", **IDS)
+    vespa.to_jsonl(users, tmp_path / "a.jsonl", drop=["coords"], **IDS)
+    assert vespa.from_jsonl(tmp_path / "a.jsonl", **IDS).user.values.tolist() == ["u0", "u1"]
+
+
 def test_list_on_one_line_is_a_feed(tmp_path: Path) -> None:
     documents = [put("a", [1]), put("b", [2])]
     path = tmp_path / "feed.json"
@@ -499,8 +507,8 @@ def test_dimension_without_labels_raises(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "drop", "message"),
     [
-        (range(8), [], r"labels .int64. are not str; .*astype\(str\)"),
-        (range(8), ["coords"], r"no labels, expected one of \['user', 'x'\] .*assign_coords"),
+        (range(8), [], r"'user' are int64, not str; call assign_coords\(user=.*astype\(str\)\)$"),
+        (range(8), ["coords"], r"'user' are int64, not str; call assign_coords\(user=.*astype"),
         (None, [], r"no labels, expected one of \['user', 'x'\] .*assign_coords"),
     ],
 )

@@ -130,10 +130,8 @@ def _encode_line(line: str | bytes) -> bytes:
     """Return the bytes of a line without its end. Raise ValueError if it is too large."""
     text = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
     if _is_too_large(text):
-        raise ValueError(
-            f"it has more than {MAX_LINE_BYTES} bytes or {MAX_VALUES} values, the limits of a "
-            "line; write one document per line"
-        )
+        limits = f"{MAX_LINE_BYTES} bytes or {MAX_VALUES} values, the limits of a line"
+        raise ValueError(f"it has more than {limits}; write one document per line")
     return text.rstrip(b"\r\n")
 
 
@@ -238,8 +236,7 @@ class Documents:
             if not isinstance(line, (str, bytes)):
                 yield line
                 continue
-            text = _encode_line(line)
-            if not text:
+            if not (text := _encode_line(line)):
                 continue
             content = text.strip(_SEPARATORS)
             if len(content) < len(text):

@@ -175,7 +175,6 @@ def _unwrap(header: VespaHeader, data: Any) -> Any:
     if not isinstance(data, dict):
         return data
     type_ = str(data.get("type")).lstrip()
-    # Unless its values are objects.
     is_map = bool(header.mapped) and not type_.startswith(("tensor", "double"))
     ignored = ("dimensions",) if is_map else ("dimensions", "type")
     contents = {key: value for key, value in data.items() if key not in ignored}
@@ -183,7 +182,7 @@ def _unwrap(header: VespaHeader, data: Any) -> Any:
         return data if is_map else {}
     key, content = next(iter(contents.items()))
     first = content[:1] if isinstance(content, list) else [content]
-    is_map = is_map and not all(isinstance(item, dict) for item in first)
+    is_map = is_map and not all(isinstance(item, dict) for item in first)  # objects are no cells
     if is_map or len(contents) != 1 or key not in _CONTENT_KEYS:
         return data
     return {} if key == "cells" and not content else content
