@@ -74,15 +74,16 @@ def open_calculation(
     >>> ds.occupied[:4].values
     array([ True,  True, False, False])
     """
+    if refused := {"dims", "name"} & open_options.keys():
+        raise TypeError(
+            f"open_calculation has no keyword {', '.join(sorted(refused))}, because tensors have "
+            "different dimensions and names; call ds.rename"
+        )
     tensors = _open_tensors(_get_local_path(directory), chunks, open_options)
-    units: dict[str, float] = {}
-    dimensions: dict[str, list[Dimension]] = {}
-    for name, ds in tensors.items():
-        file_info = get_file_info(ds[name].variable, "cc4s")
-        units[name] = file_info["unit"]
-        dimensions[name] = complete_dimensions(name, ds[name].shape, file_info["types"])
-    if conflict := header.find_unit_conflict(units):
+    infos = {name: get_file_info(ds[name].variable, "cc4s") for name, ds in tensors.items()}
+    if conflict := header.find_unit_conflict({name: infos[name]["unit"] for name in infos}):
         warn(f"{directory}: {conflict}")
+    dimensions = {n: complete_dimensions(n, x["shape"], x["types"]) for n, x in infos.items()}
     state, dims = _share_dims(str(directory), dimensions)
     try:
         merged = _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())

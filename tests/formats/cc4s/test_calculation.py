@@ -169,6 +169,17 @@ def test_energy_of_vertex_on_half_grid(tmp_path: Path) -> None:
     np.testing.assert_allclose(energy, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_energy_of_vertex_without_half_grid(tmp_path: Path, chunks: Any) -> None:
+    values = write_calculation(tmp_path, is_complex=True)
+    ds = open_calculation(tmp_path, chunks=chunks, chunk_bytes="1KiB", apply_unit=True)
+    del ds.CoulombVertex.attrs["halfGrid"]
+    expected = compute_energy(values, ENERGIES, OCCUPIED)
+    np.testing.assert_allclose(second_order_energy(ds), expected, rtol=1e-12)
+    with pytest.raises(ValueError, match="sort the states by energy"):
+        second_order_energy(select(ds, [*range(1, STATES), 0]))
+
+
 def test_metadata_and_properties_are_kept(tmp_path: Path) -> None:
     write_calculation(tmp_path / "all", is_complex=True)
     ds = open_calculation(tmp_path / "all")
@@ -659,6 +670,13 @@ def test_other_objects_are_not_written(tmp_path: Path, data: Any) -> None:
     message = f"must be a Dataset, not a {type(data).__name__}; call da.to_dataset"
     with pytest.raises(TypeError, match=message):
         to_calculation(data, tmp_path / "a")
+
+
+@pytest.mark.parametrize("options", [{"dims": ("F", "q", "r")}, {"name": "a"}])
+def test_names_of_single_files_are_refused(tmp_path: Path, options: Any) -> None:
+    write_calculation(tmp_path, is_complex=False)
+    with pytest.raises(TypeError, match=r"no keyword (dims|name), .*call ds\.rename"):
+        open_calculation(tmp_path, **options)
 
 
 def test_calculations_are_local(working_directory: Path) -> None:

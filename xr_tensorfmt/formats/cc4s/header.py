@@ -88,10 +88,8 @@ def find_rank_conflict(cc4s_object: str, rank: int) -> str | None:
     if not types or len(types) == rank:
         return None
     expected = f"{len(types)} ({', '.join(types)})"
-    return (
-        f"{rank} dimensions, but {cc4s_object} of cc4s has {expected}; select states by a list, "
-        "such as isel(State=[0]), or rename the file"
-    )
+    hint = "select states by a list, such as isel(State=[0]), or rename the file"
+    return f"{rank} dimensions, but {cc4s_object} of cc4s has {expected}; {hint}"
 
 
 def find_unit_conflict(units: Mapping[str, float]) -> str | None:
