@@ -137,8 +137,7 @@ def to_calculation(
     """
     if not isinstance(ds, Dataset):
         raise TypeError(f"ds= must be a Dataset, not a {type(ds).__name__}; call da.to_dataset()")
-    state_number = header.STATE_NUMBER.items()
-    added = [name for name, item in ds.variables.items() if state_number <= item.attrs.items()]
+    added = [x for x in ds.variables if header.STATE_NUMBER.items() <= ds[x].attrs.items()]
     ds = ds.set_coords([*added, *ds.data_vars.keys() & {header.OCCUPIED}])  # also reset_coords()
     # The numbers of states follow dimensions that the user has renamed.
     dims = {ds[name].dims[0]: str(name).capitalize() for name in added if ds[name].ndim == 1}
@@ -161,7 +160,8 @@ def to_calculation(
             for name, kind in properties.items()
             if types.get(str(ds[name].dims[0])) == kind and not set(ds[name].attrs) - {"values"}
         ]
-        parts = ds.drop_vars([*stored, *added])
+        hidden = [] if file == header.ENERGIES else [header.OCCUPIED]
+        parts = ds.drop_vars([*stored, *added, *hidden], errors="ignore")
         tensors = _merge(_rename_dims(parts[[name]], name, names[name]) for name in components)
         tensors.attrs = ds.attrs
         for name, variable in variables.items():
@@ -171,8 +171,6 @@ def to_calculation(
             info["types"] = tuple(types[str(dim)] for dim in variable.dims)
             if components[name] != name:
                 info |= {"format": "cc4s", "component": components[name]}
-        if file != header.ENERGIES:
-            tensors = tensors.drop_vars(header.OCCUPIED, errors="ignore")
         chosen = {new: checked.encoding.get(name, {}) for name, new in components.items()}
         path = directory / f"{file}{YAML}"
         tensors.rename(components).tensorfmt.to_file(path, "cc4s", encoding=chosen)
@@ -196,10 +194,7 @@ def _group_by_file(ds: Dataset, directory: Path) -> dict[str, dict[str, str]]:
 
 
 def _pack_properties(ds: Dataset, directory: str) -> tuple[dict[str, str], dict[str, bytes]]:
-    """Return the dimension types of coordinates such as State_Spin, and their files for cc4s.
-
-    Warn of coordinates that cc4s does not see.
-    """
+    """Return the types and files of coordinates such as State_Spin. Warn of unseen ones."""
     stored: dict[str, str] = {}
     contents: dict[str, bytes] = {}
     for dim in map(str, ds.sizes):

@@ -334,9 +334,8 @@ def _build_layout(entry: TensorEntry, source: Source, blocks: Blocks | None) -> 
 def _refuse_records(reader: HeaderReader) -> None:
     """Raise TensorFormatError if elements are a record of Fortran: size, values, size again."""
     for width in (4, 8):
-        start = reader.read_bytes(0, width)
         # gfortran divides long records, and a negative size says that another part follows.
-        size = abs(int.from_bytes(start, "little", signed=True))
+        size = abs(int.from_bytes(reader.read_bytes(0, width), "little", signed=True))
         if not 0 < size <= reader.source.size - 2 * width:
             continue
         end = reader.read_bytes(width + size, size + 2 * width)

@@ -277,10 +277,7 @@ def _remove_occupied(checked: CheckedInput, name: str, metadata: Mapping[str, An
 def choose_types(
     variables: Mapping[str, Variable], cc4s_object: str
 ) -> tuple[Types, Mapping[str, tuple[str, ...]]]:
-    """Choose a type for each dimension: of its file, its name, or the object of cc4s.
-
-    Also return the dimension names that the reader gives to the variables.
-    """
+    """Choose types by dimension: of the file, name or object. Return also the names in a reader."""
     types: dict[str, str | None] = {}
     for variable in variables.values():
         types = _find_types(variable) | types
@@ -334,6 +331,18 @@ def check_types(path: str, cc4s_object: str, name: str, variable: Variable, type
     )
 
 
+def _find_numbers(path: str, coordinates: Mapping[str, Variable]) -> dict[Hashable, Array]:
+    """Return the numbers of states by dimension, and warn of repeated states."""
+    numbers = {
+        item.dims[0]: item.values
+        for name, item in coordinates.items()
+        if re.fullmatch(r"state(_\d+)?", name) and item.ndim == 1 and item.dtype.kind in "iu"
+    }
+    if any(np.unique(states).size < states.size for states in numbers.values()):
+        warn(f"{path}: states are repeated, and cc4s counts each of them; select each state once")
+    return numbers
+
+
 def check_states(
     path: str, tensors: Mapping[str, Variable], coordinates: Mapping[str, Variable]
 ) -> Mapping[Hashable, Array]:
@@ -342,12 +351,7 @@ def check_states(
     The numbers are the coordinates ``state``, ``state_2``, ... of `open_calculation`. Integrals may
     have the occupied states along one axis and the virtual ones along another.
     """
-    numbers = {
-        item.dims[0]: item.values
-        for name, item in coordinates.items()
-        if re.fullmatch(r"state(_\d+)?", name) and item.ndim == 1 and item.dtype.kind in "iu"
-    }
-    whole = (ENERGIES, VERTEX)
+    numbers, whole = _find_numbers(path, coordinates), (ENERGIES, VERTEX)
     axes = [
         (name, dim)
         for name in sorted(tensors, key=lambda name: name not in whole)
@@ -355,16 +359,13 @@ def check_states(
         if dim in numbers or (ENERGIES in tensors and str(dim).partition("_")[0] == header.STATE)
         if not re.fullmatch(r"Sliced\w*", name)
     ]
-    if any(np.unique(states).size < states.size for states in numbers.values()):
-        warn(f"{path}: states are repeated, and cc4s counts each of them; select each state once")
     for name, dim in axes:
         first, first_dim = axes[0]
         states = numbers.get(first_dim, np.arange(tensors[first].sizes[first_dim]))
         is_slice = first in whole and name not in whole
         parts, occupied = [states], coordinates.get(header.OCCUPIED)
         if is_slice and occupied is not None and occupied.shape == states.shape:
-            mask = occupied.values.astype(bool)
-            parts += [states[mask], states[~mask]]
+            parts += [states[occupied.values == is_occupied] for is_occupied in (True, False)]
         elif name not in whole and dim in numbers:
             common = states[np.isin(states, numbers[dim])]
             parts.append(common if common.size else numbers[dim])
