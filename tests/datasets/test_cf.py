@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,115 @@ def test_calendar_without_dates_does_not_prevent_decoding_of_durations(tmp_path:
     with pytest.warns(TensorFormatWarning, match="calendar=3 of 'v'"):
         opened = xr.open_dataset(path, engine="tensorfmt", decode_timedelta=True)
     np.testing.assert_array_equal(opened.v, values)
+
+
+SCALES = [None, 0.5, 0.01, np.float32(0.01)]
+OFFSETS = [None, 1, 1e6, 1e8, np.float32(0.1)]
+FILLS: list[dict[str, Any]] = [
+    {}, {"_FillValue": -9}, {"missing_value": -9, "_FillValue": -9}, {"missing_value": 2**31 - 1},
+    {"_FillValue": np.nan}, {"_FillValue": 1e20},
+]  # fmt: skip
+
+
+def make_packings(dtype: str) -> dict[str, xr.Variable]:
+    """Return a variable for every encoding that netCDF can store without an overflow."""
+    variables = {}
+    for scale, offset, fill, requested in product(SCALES, OFFSETS, FILLS, [None, "i4", "i8", "f8"]):
+        values = np.array([32000 if dtype == "i2" else 33554432, 0.1, -3, 7.25, 1000]).astype(dtype)
+        values[-1] = np.nan if fill and dtype[0] == "f" else values[-1]
+        packed = (values.astype("f8") - (offset or 0)) / (scale or 1)
+        fraction = any(not float(value).is_integer() for value in fill.values())
+        is_integer = requested in ("i4", "i8") or (requested is None and dtype[0] == "i")
+        if is_integer and dtype[0] == "f" and not (scale or offset or fill):
+            continue  # an error in this package
+        if is_integer and (fraction or 1e20 in fill.values() or np.nanmax(abs(packed)) > 2e9):
+            continue
+        encoding = {"scale_factor": scale, "add_offset": offset, "dtype": requested, **fill}
+        encoding = {key: value for key, value in encoding.items() if value is not None}
+        variable = xr.Variable("x", values, {}, encoding)
+        try:
+            xr.conventions.encode_cf_variable(variable)
+        except (OverflowError, TypeError):  # xarray does not fill packed integers
+            continue
+        variables[f"v{len(variables)}"] = variable
+    return variables
+
+
+@pytest.mark.filterwarnings("ignore::xarray.SerializationWarning")
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "i4"])
+def test_values_are_packed_and_unpacked_as_in_netcdf(tmp_path: Path, dtype: str) -> None:
+    ds = xr.Dataset(make_packings(dtype))
+    assert len(ds) > 50
+    ds.to_netcdf(tmp_path / "a.nc")
+    expected = xr.load_dataset(tmp_path / "a.nc")
+    raw = xr.load_dataset(tmp_path / "a.nc", decode_cf=False)
+    to_file(raw, tmp_path / "raw.safetensors")
+    xr.testing.assert_equal(xr.load_dataset(tmp_path / "raw.safetensors"), expected)
+
+    to_file(ds, tmp_path / "a.safetensors")
+    actual = xr.load_dataset(tmp_path / "a.safetensors")
+    stored = xr.load_dataset(tmp_path / "a.safetensors", decode_cf=False)
+    for name, variable in ds.variables.items():
+        encoding = variable.encoding
+        scales = [encoding[key] for key in encoding.keys() & {"scale_factor", "add_offset"}]
+        is_filled = not encoding.keys().isdisjoint({"_FillValue", "missing_value"})
+        is_single = np.float32 in map(type, scales)
+        if not scales or not (is_filled or is_single):
+            np.testing.assert_array_equal(stored[name], raw[name], str(encoding))
+            np.testing.assert_array_equal(actual[name], expected[name], str(encoding))
+            assert stored[name].dtype == raw[name].dtype or dtype[0] == "i"
+        # xarray packs in float32 if there is a fill value or such a scale. This package does not.
+        np.testing.assert_array_equal(np.isnan(actual[name]), np.isnan(expected[name]))
+        errors = [float(abs(data[name] - variable).max()) for data in (actual, expected)]
+        allowed = 1e-7 * float(abs(variable).max()) if is_single else 0
+        is_rounded = stored[name].dtype == np.float32
+        assert is_rounded or errors[0] <= errors[1] * 1.001 + allowed, (encoding, errors)
+
+
+@pytest.mark.parametrize("suffix", ["mag", "safetensors", "tens", "pycauset"])
+@pytest.mark.parametrize("value", [1e20, -999.9, np.float32(-999.9), 2**31 - 1, [-999.9, 1e20]])
+@pytest.mark.parametrize("key", ["_FillValue", "missing_value"])
+def test_fill_values_of_floats_are_those_that_are_stored(
+    tmp_path: Path, suffix: str, value: Any, key: str
+) -> None:
+    """1e20 as float32 is another number, and NaN was read as this number."""
+    values = np.array([1, np.nan], "f4")
+    ds = xr.Dataset({"v": ("x", values, {}, {key: value})})
+    to_file(ds, tmp_path / f"a.{suffix}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of several fill values
+        opened = xr.load_dataset(tmp_path / f"a.{suffix}", engine="tensorfmt")
+    np.testing.assert_array_equal(opened.v, values)
+    first = np.ravel(value)[0]
+    raw = xr.Dataset({"v": ("x", np.array([1, first], "f4"), {key: float(first)})})
+    to_file(raw, tmp_path / f"b.{suffix}")
+    opened = xr.load_dataset(tmp_path / f"b.{suffix}", engine="tensorfmt")
+    np.testing.assert_array_equal(opened.v, values)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn"])
+def test_fill_values_are_rounded_to_narrow_floats(tmp_path: Path, dtype: str) -> None:
+    path = tmp_path / "a.mag"
+    values = np.array([1, np.nan], "f4")
+    encoding = {"dtype": dtype, "_FillValue": -100.3}
+    to_file(xr.Dataset({"v": ("x", values, {}, encoding)}), path)
+    np.testing.assert_array_equal(xr.load_dataset(path, engine="tensorfmt").v, values)
+
+
+def test_fill_values_that_the_dtype_cannot_represent_raise(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    for dtype, value in (("float32", 1e300), ("int64", 0.5)):
+        encoding = {"dtype": dtype, "_FillValue": value}
+        ds = xr.Dataset({"v": ("x", [1, np.nan], {}, encoding)})
+        with pytest.raises(ValueError, match=r"encoding of 'v' has _FillValue=.*; change"):
+            to_file(ds, path)
+    for value in (-(2**63) + 1, 2**63 - 1):  # which float64 cannot represent
+        ds = xr.Dataset({"v": ("x", [1, np.nan], {}, {"dtype": "int64", "_FillValue": value})})
+        with pytest.raises(ValueError, match="int64 cannot represent"):
+            to_file(ds, path)
+
+
+def test_dtype_that_the_format_does_not_have_is_named(tmp_path: Path) -> None:
+    ds = xr.Dataset({"v": ("x", np.ones(2, "f4"), {}, {"add_offset": 1e8})})
+    with pytest.raises(ValueError, match="'v' is float64, but MAG supports only"):
+        to_file(ds, tmp_path / "a.mag")

@@ -170,7 +170,7 @@ def test_numbers_are_rounded_only_if_requested(path: Path) -> None:
 def check_refused(data: xr.Dataset, path: Path, region, match: str, **options) -> None:
     before = path.read_bytes()
     with pytest.raises(ValueError, match=match):
-        to_file(data, path, "mag", region=region, **options)
+        to_file(data, path, region=region, **options)
     assert path.read_bytes() == before
 
 
@@ -599,12 +599,10 @@ def test_decoded_values_are_encoded_as_in_the_file(tmp_path: Path, suffix: str, 
         to_file(data, path, region=region)
         assert path.read_bytes() == before
     if name == "time":  # numbers are not times
-        with pytest.raises(
-            ValueError, match=r"'p' has (units|calendar)=.*, but no such attribute in the data"
-        ):
+        with pytest.raises(ValueError, match=r"'p' has units=.* but the int16 data need None"):
             to_file(raw.drop_attrs(), path, region=region)
     other = raw.assign(p=raw.p.assign_attrs({attribute: 7}))
-    with pytest.raises(ValueError, match=rf"'p' has {attribute}=.* in the file, but 7 in the data"):
+    with pytest.raises(ValueError, match=rf"'p' has {attribute}=.* but .* need 7"):
         to_file(other, path, region=region)
     assert path.read_bytes() == before
     to_file(raw * 0 + raw.astype("i2"), path, region=region)  # keeps attributes
@@ -624,7 +622,7 @@ def test_attributes_without_a_meaning_for_values_may_differ(tmp_path: Path) -> N
     for same in (data, data.assign(p=data.p.assign_attrs(_FillValue=np.float32("nan")))):
         to_file(same, path, "mag", region={})
     np.testing.assert_array_equal(load(path).p, [1, 1, 1])
-    with pytest.raises(ValueError, match="has units='eV' in the file, but 'K' in the data"):
+    with pytest.raises(ValueError, match=r"has units='eV' in the file, .* need 'K'"):
         to_file(data.assign(p=data.p.assign_attrs(units="K")), path, "mag", region={})
 
 
@@ -636,7 +634,7 @@ def test_values_without_the_unit_of_the_file_raise(tmp_path: Path, suffix: str) 
     data = xr.open_dataset(path, engine="tensorfmt").load()
     for attrs in ({}, {"applied_unit": 0.5}):
         data.v.attrs = attrs
-        with pytest.raises(ValueError, match=r"'v' has unit=0\.5 .* but no such attribute"):
+        with pytest.raises(ValueError, match=r"'v' has unit=0\.5 .* need None;"):
             to_file(data, path, region={})
     assert path.read_bytes() == before
     data.v.attrs = {"unit": 0.5}
@@ -758,8 +756,111 @@ def test_times_that_do_not_fit_the_units_of_the_file_raise(
     file = tmp_path / "a.mag"
     to_file(xr.Dataset({"t": ("x", np.arange(3, dtype=dtype), PACKED["time"])}), file)
     part = xr.Dataset({"t": ("x", np.array([time], "M8[ns]"))})
-    words = "days since.* in the file, but .*hours since|int16 cannot represent; change the values"
+    words = "has units='days since.* need 'hours since.*; round|int16 cannot represent; change"
     check_refused(part, file, {"x": slice(1)}, words)
+
+
+MEANINGS: list[dict[str, Any]] = [
+    {"scale_factor": 0.5}, {"add_offset": 1}, {"_FillValue": 1}, {"missing_value": [1, 2]},
+    {"_Unsigned": "true"}, {"dtype": "bool"}, {"unit": 0.5},
+    {"units": "days since 2000-01-01"}, {"units": "days", "dtype": "timedelta64[ns]"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", ["mag", "safetensors", "tens", "pycauset"])
+@pytest.mark.parametrize("attrs", MEANINGS, ids=str)
+def test_stored_values_do_not_get_another_meaning(
+    tmp_path: Path, suffix: str, attrs: dict[str, Any]
+) -> None:
+    """Data with attributes of CF that the file does not have were written as they are."""
+    ints = xr.Dataset({"v": ("x", np.arange(4, dtype="i2"))})
+    raw = ints.assign(v=ints.v.assign_attrs(attrs))
+    attribute = next(iter(attrs))
+    path = tmp_path / f"a.{suffix}"
+    to_file(ints, path)
+    check_refused(raw, path, {}, f"'v' has {attribute}=None in the file, but .* need .*;")
+    to_file(raw, path)
+    other = attrs | {attribute: {"units": "hours since 2000-01-01"}.get(attribute, 3)}
+    match = rf"has {attribute}=.* in the file, but .* need "
+    check_refused(ints.assign(v=ints.v.assign_attrs(other)), path, {}, match)
+    if {"_Unsigned", "dtype", "unit", "units"} & attrs.keys():
+        check_refused(ints, path, {}, rf"has {attribute}=.* in the file, but .* need None;")
+    before = path.read_bytes()
+    to_file(raw, path, region={})
+    assert path.read_bytes() == before
+
+
+DAYS = np.array(["2000-01-03", "2000-01-02"], "M8[ns]")
+NOONS = DAYS + np.timedelta64(12, "h")
+NOLEAP = xr.date_range("2001-01-02", periods=2, calendar="noleap", use_cftime=True)
+SINCE = "days since 2000-01-01"
+TIMES_IN_FILES: list[tuple[dict[str, Any], Any, dict[str, Any], Any]] = [
+    # attributes of the file, data and their attributes, stored values or words of the error
+    ({"units": SINCE}, DAYS, {}, [2, 1]),
+    ({"units": f"{SINCE} 00:00:00"}, DAYS, {}, [2, 1]),
+    ({"units": "Days since 2000-1-1"}, DAYS, {}, [2, 1]),
+    ({"units": SINCE, "calendar": "noleap"}, DAYS, {}, [2, 1]),
+    ({"units": SINCE, "calendar": "noleap"}, NOLEAP, {}, [366, 367]),
+    ({"units": SINCE}, NOLEAP, {}, [367, 368]),
+    ({"units": SINCE, "_FillValue": -1}, np.array(["NaT", "2000-01-02"], "M8[ns]"), {}, [-1, 1]),
+    ({"units": SINCE, "scale_factor": 0.5}, NOONS, {}, [5, 3]),
+    ({"units": SINCE}, NOONS, {}, "data need 'hours since 2000-01-01'; round"),
+    ({"units": SINCE}, DAYS - DAYS[1], {}, f"has units='{SINCE}' .*timedelta.* need None"),
+    ({"units": "days"}, DAYS - DAYS[1], {}, [1, 0]),
+    ({"units": "days", "dtype": "timedelta64[s]"}, DAYS - DAYS[1], {}, [1, 0]),
+    ({"units": "days"}, NOONS - DAYS[1], {}, "has units='days' in .* need 'hours'; round"),
+    ({"units": "days"}, DAYS, {}, "is datetime64.* supports only int16; convert it"),
+    ({"units": "K"}, DAYS - DAYS[1], {}, "is timedelta64.* supports only int16; convert it"),
+    ({}, DAYS, {}, "is datetime64.* supports only int16; convert it"),
+    ({"units": SINCE}, np.array([7, 8]), {"units": f"{SINCE} 00:00:00"}, [7, 8]),
+    ({"units": SINCE}, np.array([7, 8]), {"units": SINCE, "calendar": "gregorian"}, [7, 8]),
+    (
+        {"units": SINCE},
+        np.array([7, 8]),
+        {"units": SINCE, "calendar": "noleap"},
+        "calendar=None in",
+    ),
+    ({"units": SINCE}, np.array([7, 8]), {"units": "hours since 2000-01-01"}, "need 'hours"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::xarray.SerializationWarning")
+@pytest.mark.filterwarnings("ignore:Time(delta)?s can't be serialized")
+@pytest.mark.parametrize("suffix", ["mag", "safetensors", "tens"])
+@pytest.mark.parametrize(("stored", "values", "attrs", "expected"), TIMES_IN_FILES)
+def test_times_are_written_in_the_units_of_the_file(
+    tmp_path: Path, suffix: str, stored: Any, values: Any, attrs: Any, expected: Any
+) -> None:
+    path = tmp_path / f"a.{suffix}"
+    to_file(xr.Dataset({"v": ("x", np.arange(4, dtype="i2"), stored)}), path)
+    part = xr.Dataset({"v": ("x", values, attrs)})
+    if isinstance(expected, str):
+        check_refused(part, path, {"x": slice(1, 3)}, expected)
+        return
+    to_file(part, path, region={"x": slice(1, 3)})
+    after = xr.load_dataset(path, engine="tensorfmt", decode_cf=False)
+    np.testing.assert_array_equal(after.v, [0, *expected, 3])
+    assert after.v.attrs == stored
+
+
+@pytest.mark.filterwarnings("ignore:Times can't be serialized")
+def test_regions_are_found_by_times(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    days = xr.date_range("2000-01-01", periods=20)
+    base = xr.Dataset({"v": ("t", np.zeros(20, "f4"))}, {"t": days})
+    to_file(base, path, encoding={"t": {"units": SINCE, "dtype": "int16"}})
+    part = xr.Dataset({"v": ("t", np.ones(2, "f4"))}, {"t": days[[13, 2]]})
+    to_file(part, path, region="auto")
+    np.testing.assert_array_equal(np.flatnonzero(load(path).v), [2, 13])
+    noon = part.isel(t=[0]).assign_coords(t=[np.datetime64("2000-01-01T12", "ns")])
+    raw = part.assign_coords(t=("t", [48, 24], {"units": "hours since 2000-01-01"}))
+    # These are hours 12, 24 and 48 since the first day, and not days 12, 24 and 48.
+    check_refused(noon, path, "auto", "'t' has units='days since .* need 'hours since")
+    check_refused(raw, path, "auto", "'t' has units='days since .* need 'hours since")
+    attrs = {"units": f"{SINCE} 00:00:00", "calendar": "proleptic_gregorian"}
+    same = part.assign_coords(t=("t", [4, 3], attrs))
+    to_file(same, path, region="auto")
+    np.testing.assert_array_equal(np.flatnonzero(load(path).v), [2, 3, 4, 13])
 
 
 @pytest.mark.parametrize("changed", ["a.safetensors.index.json", "a-00002-of-00002.safetensors"])

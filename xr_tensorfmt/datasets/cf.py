@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from inspect import signature
 from typing import Any
 
 import numpy as np
 from xarray import Variable, conventions
 
-from xr_tensorfmt.core.elements import get_stored_name
+from xr_tensorfmt.core.elements import FLOAT8_NAMES, build_elements, get_stored_name
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, get_lazy_data
 from xr_tensorfmt.errors import TensorFormatError, shorten, warn
@@ -27,17 +28,18 @@ PACKING = (*_SCALES, *_FILL_VALUES, "_Unsigned")
 VALUE_KEYS = frozenset({"dtype", "units", "calendar", *PACKING})
 """Keys of an encoding that change how values are stored."""
 
-_USED = VALUE_KEYS - {"dtype"} | {"coordinates"}
-"""Keys of an encoding that become attributes."""
-
 RELATED = frozenset(conventions.CF_RELATED_DATA)
 """Keys of an encoding that name other variables, such as ``grid_mapping``."""
 
-_ATTRIBUTES = VALUE_KEYS | RELATED | {"coordinates"}
-"""Attributes that xarray decodes."""
+KEYS = VALUE_KEYS | RELATED | {"coordinates"}
+"""Attributes that xarray decodes, which are keys of an encoding."""
+
+_USED = VALUE_KEYS - {"dtype"} | {"coordinates"}
+"""Keys of an encoding that become attributes."""
 
 _TIMES = "mMO"  # objects may be times of cftime
 _NUMBERS = "iuf"
+_UNITS = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds")
 
 Cast = Callable[[str, Variable, np.dtype[Any], bool], Variable]
 """Convert values to a dtype, exactly or rounded. Raise ValueError if a value does not fit."""
@@ -56,13 +58,18 @@ def _normalize(attribute: str, value: Any, dtype: np.dtype[Any]) -> Any:
             array = np.asarray(value)
     if array.dtype.kind not in _NUMBERS or not array.size:
         return None
-    if is_fill_value and array.size > 1:
-        return value if _is_storable(array, dtype, any_sign=True) else None
+    if is_fill_value and dtype.kind == "f":
+        name = get_stored_name(dtype) or dtype.name
+        element = build_elements([name])[name]
+        with np.errstate(over="ignore"):  # only a rounded fill value equals stored values
+            value = element.decode(element.encode(np.asarray(array, element.dtype)))
+    is_lost = is_fill_value and not np.array_equal(np.isfinite(value), np.isfinite(array))
     is_zero = attribute == "scale_factor" and not array.all()
     is_valid = _is_storable(array, dtype, any_sign=True) if is_fill_value else np.isfinite(array)
-    if array.size > 1 or is_zero or not is_valid:
+    if is_zero or is_lost or (array.size > 1 and not is_fill_value) or not is_valid:
         return None
-    return value if isinstance(value, int | float | np.generic) else array.ravel()[0]
+    is_kept = array.size > 1 or isinstance(value, int | float | np.generic)
+    return value if is_kept else np.ravel(value)[0]
 
 
 def _is_storable(values: Any, dtype: np.dtype[Any] | None, *, any_sign: bool = False) -> bool:
@@ -76,13 +83,9 @@ def _is_storable(values: Any, dtype: np.dtype[Any] | None, *, any_sign: bool = F
     return all(float(v).is_integer() and least <= v <= greatest for v in np.ravel(values).tolist())
 
 
-_DECODERS = (
-    *("mask_and_scale", "decode_times", "concat_characters"),
-    *("decode_coords", "use_cftime", "decode_timedelta"),
-)
-_KEYWORDS = dict.fromkeys(PACKING, "mask_and_scale")
+_DECODERS = signature(conventions.decode_cf_variables).parameters.keys()
+_KEYWORDS = dict.fromkeys(PACKING, "mask_and_scale") | {"calendar": "decode_times"}
 _KEYWORDS |= dict.fromkeys({"coordinates", *RELATED}, "decode_coords")
-_KEYWORDS["calendar"] = "decode_times"
 
 
 def decode(
@@ -96,7 +99,7 @@ def decode(
     _warn_of_unused(path, variables, prepared, keywords)
     try:
         decoded, remaining, coordinates = conventions.decode_cf_variables(
-            prepared, dict(attrs), **{name: keywords[name] for name in _DECODERS}
+            prepared, dict(attrs), **{name: keywords[name] for name in _DECODERS & keywords.keys()}
         )
     except TensorFormatError:
         raise
@@ -104,21 +107,19 @@ def decode(
         hint = "change the attributes, or open the file with decode_cf=False"
         raise ValueError(f"{path}: {error}; {hint}") from error
     for name, variable in decoded.items():
-        original = variables[name].attrs
         used = prepared[name].attrs.keys() - variable.attrs.keys()
-        variable.attrs = {k: v for k, v in original.items() if k not in used} | {
-            k: v for k, v in variable.attrs.items() if k not in original
-        }
+        variable.attrs |= {k: v for k, v in variables[name].attrs.items() if k not in used}
     return dict(decoded), dict(remaining), coordinates
 
 
 def _prepare_decoding(variable: Variable) -> Variable:
     """Return a variable whose CF attributes are normalized. xarray must not see other ones."""
-    if _ATTRIBUTES.isdisjoint(variable.attrs):
+    if KEYS.isdisjoint(variable.attrs):
         return variable
     attrs, dtype = dict(variable.attrs), variable.dtype
-    for name in _ATTRIBUTES & attrs.keys():
-        attrs[name] = _normalize(name, attrs[name], dtype)
+    stored = variable.encoding.get("dtype", dtype) if dtype.kind == "f" else dtype
+    for name in KEYS & attrs.keys():
+        attrs[name] = _normalize(name, attrs[name], stored)
         if attrs[name] is None:
             del attrs[name]
     if "calendar" in variable.attrs.keys() - attrs.keys() and " since " in attrs.get("units", ""):
@@ -179,9 +180,10 @@ def encode(
 
 
 def list_required(attrs: Mapping[str, Any], variable: Variable) -> set[str]:
-    """Return the attributes of a file that determine the values of a decoded variable."""
+    """Return the attributes that determine the values of a decoded variable."""
     units = attrs.get("units")
-    is_time = isinstance(units, str) and (" since " in units or variable.dtype.kind == "m")
+    is_duration = variable.dtype.kind == "m" or str(attrs.get("dtype")).startswith("timedelta64")
+    is_time = isinstance(units, str) and (" since " in units or (is_duration and units in _UNITS))
     keys = {*PACKING, *(("units", "calendar") if is_time else ())}
     # NaN as _FillValue changes no value.
     return {key for key in keys & attrs.keys() if np.array_equal(attrs[key], attrs[key])}
@@ -192,14 +194,16 @@ def _needs_encoding(variable: Variable, dtypes: Collection[str]) -> bool:
     if not isinstance(dtype, np.dtype):
         return False
     if dtype.kind == "b":
-        is_requested = _find_dtype(encoding) is not None
+        requested = find_dtype(encoding.get("dtype"))
+        is_requested = requested is not None and requested.kind in _NUMBERS
         return "bool" not in dtypes and "int8" in dtypes and not is_requested
     return dtype.kind in _TIMES or any(encoding.get(key) is not None for key in _USED)
 
 
 def _normalize_encoding(name: str, variable: Variable) -> dict[str, Any]:
     """Return the used entries of an encoding: the dtype and fill values with the stored sign."""
-    dtype = _find_dtype(variable.encoding)
+    dtype = find_dtype(variable.encoding.get("dtype"))
+    dtype = dtype if dtype is not None and dtype.kind in _NUMBERS else None
     settings: dict[str, Any] = {}
     for key, given in variable.encoding.items():
         if key not in _USED or given is None:
@@ -219,47 +223,48 @@ def _normalize_encoding(name: str, variable: Variable) -> dict[str, Any]:
     kinds = {("true", "i"): "u", ("false", "u"): "i"}
     kind = kinds.get((str(settings.pop("_Unsigned", None)), dtype.kind))
     if kind is not None:  # fill values are integers of the same bytes with the other sign
-        modulus, unsigned = 1 << (8 * dtype.itemsize), f"u{dtype.itemsize}"
         dtype = np.dtype(f"{kind}{dtype.itemsize}")
         for key in settings.keys() & {*_FILL_VALUES}:
-            wrapped = [int(value) % modulus for value in np.ravel(settings[key])]
-            settings[key] = np.array(wrapped, unsigned).view(dtype)
-            settings[key] = settings[key][0] if len(wrapped) == 1 else settings[key]
+            wrapped = np.ravel(settings[key]).astype(np.int64).astype(dtype)
+            settings[key] = wrapped[0] if wrapped.size == 1 else wrapped
     return {**settings, "dtype": dtype}
 
 
 def _choose_fill_value(settings: Mapping[str, Any]) -> Any:
-    """Return the value to store for NaN: the first fill value that fits the dtype, or the first."""
-    values = [value for key in _FILL_VALUES if key in settings for value in np.ravel(settings[key])]
-    storable = [value for value in values if _is_storable(value, settings.get("dtype"))]
-    return [*storable, *values, None][0]
+    """Return the value to store for NaN: the first fill value that fits the dtype, if any."""
+    values = [v for key in _FILL_VALUES for v in np.ravel(settings.get(key, [])).tolist()]
+    exact = [v for v in values if not isinstance(v, int) or v == float(v)]
+    return next((v for v in exact if _is_storable(v, settings.get("dtype"))), None)
 
 
 def _prepare_encoding(variable: Variable, settings: Mapping[str, Any]) -> Variable:
     """Return a copy for xarray, which converts only times to the dtype in the encoding."""
     dtype, kind = settings.get("dtype"), variable.dtype.kind
-    encoding = {key: settings[key] for key in ("units", "calendar", *_SCALES) if key in settings}
+    encoding = {key: settings[key] for key in ("units", "calendar") if key in settings}
+    # xarray computes in the dtype of the scale. Integers would lose fractions.
+    encoding |= {key: float(settings[key]) for key in _SCALES if key in settings}
+    is_scaled, fill_value = not encoding.keys().isdisjoint(_SCALES), _choose_fill_value(settings)
     if kind in _TIMES and dtype is not None:
         # xarray does not notice that a short integer overflows.
         encoding["dtype"] = np.dtype(np.int64) if dtype.kind in "iu" else dtype
-    fill_value = _choose_fill_value(settings)
-    if kind in "iu" and fill_value is not None and not _is_storable(fill_value, variable.dtype):
-        fill_value = None  # only integers that are times have missing values
-    encoding["_FillValue"] = fill_value  # xarray adds NaN without this key
     copied = _load_small(variable).copy(deep=False)
-    if (kind in "iu" or copied.dtype == np.float16) and any(key in encoding for key in _SCALES):
-        copied = copied.astype(np.float64)
-    names = ("bounds", "units") if kind in "iu" else ("bounds",)  # integers may be times
-    copied.attrs = {k: v for k in names if isinstance(v := variable.attrs.get(k), str)}
+    if fill_value is not None and kind not in "iu":
+        encoding["_FillValue"] = fill_value
+    if fill_value is not None and kind == "f":  # xarray packs and fills in the dtype of the values
+        wide = np.float64 if is_scaled else dtype or copied.dtype
+        copied = copied.astype(np.result_type(copied.dtype, wide), copy=False)
+    copied.attrs = {k: v for k in ("bounds",) if isinstance(v := variable.attrs.get(k), str)}
     copied.encoding = encoding
     return copied
 
 
-def _find_dtype(encoding: Mapping[str, Any]) -> np.dtype[Any] | None:
-    """Return the dtype in an encoding if it is one of numbers."""
-    with suppress(TypeError):  # numpy does not have the dtype
-        dtype = None if encoding.get("dtype") is None else np.dtype(encoding["dtype"])
-        return dtype if dtype is not None and dtype.kind in _NUMBERS else None
+def find_dtype(dtype: Any) -> np.dtype[Any] | None:
+    """Return the dtype of the values of a stored dtype, or None if it is unknown."""
+    name = get_stored_name(dtype) or str(dtype)
+    if name in ("bfloat16", *FLOAT8_NAMES):
+        return build_elements([name])[name].encoding
+    with suppress(TypeError):
+        return None if dtype is None else np.dtype(dtype)
     return None
 
 
@@ -278,16 +283,17 @@ def _finish(
     name: str, original: Variable, encoded: Variable, settings: Mapping[str, Any], cast: Cast
 ) -> Variable:
     """Convert packed values to the dtype in the encoding, and merge the attributes."""
-    dtype = settings.get("dtype")
-    is_scaled = any(key in settings for key in _SCALES)
+    kind = original.dtype.kind
+    is_scaled, has_fill = (not settings.keys().isdisjoint(k) for k in (_SCALES, _FILL_VALUES))
+    default = original.dtype if kind == "f" and is_scaled and has_fill else None
+    dtype = settings.get("dtype", default)
     # As in `to_netcdf`. A dtype that a reader has set only applies to values that it fits.
-    is_read = get_stored_name(original.encoding.get("dtype")) is not None
-    is_rounded = is_scaled or (not is_read and any(key in settings for key in _FILL_VALUES))
-    is_computed = encoded.dtype.kind in ("fi" if original.dtype.kind in _TIMES else "f")
+    is_rounded = is_scaled or (has_fill and not get_stored_name(original.encoding.get("dtype")))
+    is_computed = encoded.dtype.kind in ("fi" if kind in _TIMES else "f")
     if dtype is not None and is_computed and (dtype.kind in "iu" or is_scaled):
         encoded = cast(name, encoded, dtype, is_rounded)
     attrs = {key: value for key, value in encoded.attrs.items() if key != "_FillValue"}
-    attrs |= {key: settings[key] for key in _FILL_VALUES if key in settings}
+    attrs |= {key: settings[key] for key in (*_SCALES, *_FILL_VALUES) if key in settings}
     clash = {key for key in attrs if attrs[key] is not original.attrs.get(key, attrs[key])}
     if clash:
         raise ValueError(

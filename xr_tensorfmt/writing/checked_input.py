@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -18,9 +17,6 @@ from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.building import get_file_dims, get_info
 from xr_tensorfmt.errors import did_you_mean, shorten, warn
 from xr_tensorfmt.writing.file_plan import Conversion, format_dtype, is_numeric
-
-KEYS = cf.VALUE_KEYS | cf.RELATED | {"coordinates"}
-"""Keys of the encoding of a variable."""
 
 _READER_KEYS = frozenset({"original_shape", "preferred_chunks", "source", "tensorfmt"})
 """Keys that only readers set. Their other keys are not for this package, and are ignored."""
@@ -55,19 +51,20 @@ def _select_keys(name: Any, requested: Mapping[str, Any], variable: Variable) ->
     """Return an encoding without the keys that only describe the file it was read from."""
     own = variable.encoding
     is_read = not _READER_KEYS.isdisjoint(requested)
-    known = KEYS | {"tensorfmt"}
+    known = cf.KEYS | {"tensorfmt"}
     if unknown := {key for key in requested if key not in known and not is_read and key not in own}:
         raise ValueError(
             f"encoding={{{name!r}: {requested!r}}} has {', '.join(sorted(map(repr, unknown)))}, "
-            f"expected some of {', '.join(map(repr, sorted(KEYS)))}"
+            f"expected some of {', '.join(map(repr, sorted(cf.KEYS)))}"
         )
     return {key: value for key, value in requested.items() if key in known}
 
 
 def _find_same_kind(data: Mapping[Any, Variable], dtype: Any) -> list[Any]:
     """Return the variables of the kind of a dtype, or the only one. Raise if there is none."""
-    kind = _get_kind(dtype)
-    same = [name for name in data if kind in ("", _get_kind(data[name].dtype))]
+    dtypes = map(cf.find_dtype, (dtype, *(variable.dtype for variable in data.values())))
+    kind, *kinds = (getattr(found, "kind", "").replace("u", "i") for found in dtypes)
+    same = [name for name, known in zip(data, kinds, strict=True) if kind in ("", known)]
     if not same and len(data) != 1:
         actual = ", ".join(f"{name!r} ({variable.dtype})" for name, variable in data.items())
         raise ValueError(
@@ -75,16 +72,6 @@ def _find_same_kind(data: Mapping[Any, Variable], dtype: Any) -> list[Any]:
             f"{shorten(actual) or 'none'}"
         )
     return same or list(data)
-
-
-def _get_kind(dtype: Any) -> str:
-    """Return the kind of a dtype, the same for all integers, or "" if it is unknown."""
-    name = format_dtype(dtype)
-    if name.startswith(("float", "bfloat")):
-        return "f"
-    with suppress(TypeError):
-        return np.dtype(name).kind.replace("u", "i")
-    return ""
 
 
 def get_file_info(variable: Variable, format: str) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -148,7 +149,6 @@ def _plan_region(
     planned: dict[str, list[PlannedVariable]] = {}
     for name in checked.variables:
         tensor, path = tensors[name], (tensors[name].source or source).name
-        _check_attrs(checked.path, name, data[name], tensor.attrs)
         variable = _load_own(data[name], paths)
         plan = _plan_variable(checked, name, variable, tensor, positions)
         planned.setdefault(path, []).append(plan)
@@ -187,22 +187,25 @@ def _encode_like(checked: CheckedInput, tensors: Mapping[str, Tensor]) -> dict[s
     """Encode decoded variables and coordinates by the attributes of the file."""
     data = {**checked.variables, **checked.coordinates}
     decoded: dict[str, Variable] = {}
-    for name, variable in data.items():
-        attrs = tensors[name].attrs if name in tensors else {}
-        keys = cf.list_required(attrs, variable)
-        is_encoded = not keys.isdisjoint(variable.attrs) or "_Unsigned" in keys
-        if keys and not is_encoded and ("units" not in keys or variable.dtype.kind in "mMO"):
+    for name in data.keys() & tensors.keys():
+        variable, attrs = data[name], tensors[name].attrs
+        keys, kind = cf.list_required(attrs, variable), variable.dtype.kind
+        is_time = kind in ("MO" if " since " in str(attrs.get("units")) else "m")
+        is_encoded = cf.list_required(variable.attrs, variable) or "_Unsigned" in keys
+        if keys and not is_encoded and (is_time or "units" not in keys):
             decoded[name] = variable.copy(deep=False)
-            calendar = {"calendar": "standard"} if variable.dtype.kind in "MO" else {}
             requested = {key: attrs[key] for key in keys} | {"dtype": tensors[name].layout.dtype}
-            decoded[name].encoding = calendar | requested
+            decoded[name].encoding = {"calendar": "standard"} | requested
     encoded = replace(checked, variables=decoded, coordinates={}).encode(()).variables
     for name, variable in encoded.items():
         units, written = tensors[name].attrs.get("units"), variable.attrs.get("units")
         # xarray may write the same unit in another way.
-        if isinstance(units, str) and units.split()[:1] == str(written).split()[:1]:
+        if isinstance(units, str) and units.lower().split()[:1] == str(written).split()[:1]:
             variable.attrs["units"] = units
-    return {**data, **encoded}
+    data |= encoded
+    for name in [name for name in data if name in tensors]:
+        _check_attrs(checked.path, name, data[name], tensors[name].attrs)
+    return data
 
 
 def _normalize_positions(dim: str, requested: Any, length: int) -> Indices:
@@ -279,19 +282,25 @@ def _load_own(variable: Variable, paths: Collection[str]) -> Variable:
     return variable
 
 
-def _check_attrs(path: str, name: str, variable: Variable, stored_attrs: Mapping[str, Any]) -> None:
-    """Raise an error if attributes of the file would give the values another meaning."""
-    required = cf.list_required(stored_attrs, variable)
-    for attribute in (required | {"unit", "units"}) & stored_attrs.keys():
-        expected, actual = stored_attrs[attribute], variable.attrs.get(attribute)
-        is_missing = attribute not in variable.attrs
-        is_other = not DataArray(actual).equals(DataArray(expected))
-        is_factor = attribute == "unit" and isinstance(expected, Real) and expected != 1
-        if (is_factor or attribute in required) if is_missing else is_other:
+def _check_attrs(path: str, name: str, variable: Variable, stored: Mapping[str, Any]) -> None:
+    """Raise an error if attributes of the file or the data give the values another meaning."""
+    owners = [{"calendar": "standard"} | attrs for attrs in (dict(stored), variable.attrs)]
+    required = {key for attrs in owners for key in cf.list_required(attrs, variable)}
+    if variable.dtype.kind != "b" and "bool" in (str(attrs.get("dtype")) for attrs in owners):
+        required.add("dtype")
+    for attribute in sorted(
+        (required | {"unit", "units"}) & {*owners[0], *owners[1]}, reverse=True
+    ):
+        values = [attrs[attribute] for attrs in owners if attribute in attrs]
+        if attribute in required & {"units", "calendar"}:  # which have several spellings
+            values = [re.sub("[T ]00:00(:00)?$|^(gregorian|standard)$", "", str(v)) for v in values]
+        is_other = len(values) == 2 and not DataArray(values[0]).equals(DataArray(values[1]))
+        is_factor = attribute == "unit" and isinstance(values[0], Real) and values[0] != 1
+        if is_other or (len(values) == 1 and (is_factor or attribute in required)):
             raise ValueError(
-                f"{path}: {name!r} has {attribute}={expected!r} in the file, but "
-                f"{'no such attribute' if is_missing else repr(actual)} in the data; change the "
-                "values, and keep the attributes of the file, opened without apply_unit="
+                f"{path}: {name!r} has {attribute}={stored.get(attribute)!r} in the file, but "
+                f"the {variable.dtype} data need {variable.attrs.get(attribute)!r}; round or "
+                "decode the values, and keep the attributes of the file, opened without apply_unit="
             )
 
 

@@ -955,10 +955,10 @@ class TestRegions:
         to_file(make_vertex(), path, "cc4s")
         stored = load(path).CoulombVertex
         converted = xr.open_dataarray(path, engine="tensorfmt", apply_unit=True).load()
-        with pytest.raises(ValueError, match=r"has unit=0.5 in the file, but 1.0 in the data"):
+        with pytest.raises(ValueError, match=r"has unit=0\.5 .* data need 1\.0"):
             to_file(converted, path, "cc4s", region={})
         to_file(stored, path, "cc4s", region={})
-        with pytest.raises(ValueError, match=r"has unit=0.5 in the file, but no such attribute"):
+        with pytest.raises(ValueError, match=r"has unit=0\.5 .* data need None"):
             to_file(stored.drop_attrs(), path, "cc4s", region={})
         xr.testing.assert_identical(load(path).CoulombVertex, stored)
 
