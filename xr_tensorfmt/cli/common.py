@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from xr_tensorfmt.errors import TensorFormatWarning, redact, shorten
+from xr_tensorfmt.errors import TensorFormatWarning, redact
 from xr_tensorfmt.formats import recognition, registry
 from xr_tensorfmt.sources import find_matches, is_url
 
@@ -106,11 +106,14 @@ def _expand_path(path: str, storage_options: KeyValues) -> list[str]:
 
 
 def find_file(path: str, storage_options: KeyValues) -> str:
-    """Return the only file of a directory or pattern, or raise ValueError. Other paths are kept."""
+    """Return the only file of a directory or pattern, or a directory that may open as a model."""
     files = _expand_path(path, storage_options)
+    is_directory = path.endswith("/") or os.path.isdir(path)
+    formats = map(registry.find_format_by_suffix, files)
+    if is_directory and all(known and known.directory_patterns for known in formats):
+        return path  # opening it explains which index or file is missing
     if files[1:]:
-        listed = shorten(", ".join(files))
-        raise ValueError(f"{path} has {len(files)} files: {listed}; pass the path of one of them")
+        raise ValueError(f"{path} has {len(files)} files; pass the path of one of them")
     return files[0]
 
 

@@ -113,8 +113,6 @@ def _compare_attrs(
     first: xr.Dataset | xr.Variable, second: xr.Dataset | xr.Variable, files: Sequence[str]
 ) -> Iterator[str]:
     """Describe attributes that differ. Those that a reader makes are not in the file."""
-    if not (first.attrs or second.attrs):
-        return
     made = {x for item in (first, second) for x in get_info(item.encoding).get("reader_attrs", ())}
     attrs, others = (
         describe.to_plain({name: x.attrs[name] for name in x.attrs if name not in made})
