@@ -212,6 +212,40 @@ def test_write_without_answer_times_out(
             thread.join(30)
 
 
+@pytest.mark.parametrize("mode", ["w", "x"])
+def test_index_that_appears_after_the_time_limit_has_its_files(
+    s3: S3Store, bucket: Any, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setattr("xr_tensorfmt.writing.upload.CLEANUP_TIMEOUT", 0.1)
+    monkeypatch.setattr("xr_tensorfmt.writing.upload.MIN_RATE", 1e9)
+    url, options = "s3://bucket/x.safetensors.index.json", make_impatient(s3, "")
+    if mode == "w":
+        to_file(make_dataset("put"), url, storage_options=options)
+    threads, released = set(enumerate_threads()), Event()
+
+    def delay(environ: dict, answer: Callable[[], list[bytes]]) -> list[bytes]:
+        if environ["REQUEST_METHOD"] == "PUT" and environ["PATH_INFO"].endswith("index.json"):
+            released.wait(60)
+        return answer()
+
+    s3.fault = delay
+    try:
+        with pytest.raises(TimeoutError) as caught:
+            to_file(
+                make_dataset("put") + 1,
+                url,
+                storage_options={**options, "timeout": 0.5},
+                mode=mode,
+            )
+    finally:
+        released.set()
+        for thread in set(enumerate_threads()) - threads:
+            thread.join(30)
+    assert caught.value.__notes__[0].endswith(f"these files are not restored: {url}.")
+    back = open_lazily(url, storage_options=s3.options).load()
+    xr.testing.assert_identical(back, make_dataset("put").compute() + 1)
+
+
 @pytest.mark.parametrize("kind", ["503 SlowDown", "reset", "stall", "lost answer"])
 def test_fault_of_abort_leaves_old_object(s3: S3Store, bucket: Any, kind: str) -> None:
     url = s3.put("x.mag", OLD)

@@ -368,8 +368,9 @@ def _settle(index: Replacement, siblings: Sequence[Replacement]) -> str:
         return _REPLACED
     if not siblings:
         return UNCHANGED if is_new else _UNKNOWN
-    steps = [(index, index.withdraw), *((part, part.restore) for part in siblings)]
-    failed = [part for part, step in steps if not attempt(step)]
+    # An index that cannot be withdrawn needs the new siblings.
+    failed = [] if attempt(index.withdraw) else [index]
+    failed = failed or [part for part in siblings if not attempt(part.restore)]
     if not failed and attempt(index.restore):
         return UNCHANGED
     names = ", ".join(

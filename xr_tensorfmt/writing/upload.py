@@ -168,7 +168,7 @@ class ObjectReplacement(Replacement):
         self._versions: list[Version | None] = []
         self._content: bytes | None = None
         self._version: Version | None = None
-        self._was_uploaded = False
+        self._was_uploaded = self._may_appear = False
         self._location = file.location.renew_after_fork()
 
     def prepare(self) -> None:
@@ -190,8 +190,8 @@ class ObjectReplacement(Replacement):
         try:
             self._install()
         except OSError as error:
-            is_final = isinstance(error, TimeoutError) or error.errno == errno.EBUSY
-            if is_final or not self.file.overwrite:
+            self._may_appear = isinstance(error, TimeoutError)
+            if self._may_appear or error.errno == errno.EBUSY or not self.file.overwrite:
                 raise
             _logger.info("%s: tried again after %r", self._location.name, error)
             with suppress(OSError):
@@ -201,13 +201,12 @@ class ObjectReplacement(Replacement):
 
     def _install(self) -> None:
         """Upload the object, an index only if no other writer has changed the objects."""
-        versions = self._versions or [sibling.find_version() for sibling in self._siblings]
-        self._versions = versions
+        self._versions = self._versions or [x.find_version() for x in self._siblings]
         is_alone = not self._has_mark or self._read() == self._mark
         if is_alone:
             self.file.publish()
             self._was_uploaded = True
-            is_alone = versions == [sibling.find_version() for sibling in self._siblings]
+            is_alone = self._versions == [x.find_version() for x in self._siblings]
         if not is_alone:
             reason = "another writer replaced some of its files meanwhile"
             raise OSError(errno.EBUSY, reason, self.file.target)
@@ -230,6 +229,8 @@ class ObjectReplacement(Replacement):
         """Remove the new object, or put the mark in the place of a new index."""
         if not self.is_prepared:
             return
+        if self._may_appear and self._siblings:
+            raise TimeoutError(f"the upload of {self.file.target} may continue")
         if not self._has_mark:
             if self.is_installed():
                 call = ("pipe_file", self._content) if self._is_index else ("rm_file",)
@@ -241,12 +242,10 @@ class ObjectReplacement(Replacement):
         """Restore the index, or remove a new object. Raise OSError if another one was replaced."""
         if not self.is_prepared:
             return
-        if self._has_mark and self._content is None:
-            if self._read() is not None:  # the mark may not have been written
-                self._request("rm_file")
-        elif self._has_mark:
-            if self._read() != self._content:
-                self._request("pipe_file", self._content)
+        if self._has_mark:
+            if self._read() != self._content:  # the mark may not have been written
+                call = ("rm_file",) if self._content is None else ("pipe_file", self._content)
+                self._request(*call)
         elif self._is_index:
             self.withdraw()
         else:
