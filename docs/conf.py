@@ -59,11 +59,7 @@ nb_merge_streams = True
 
 # Docstrings.
 default_role = "autolink"
-autodoc_default_options = {
-    "members": True,
-    "exclude-members": "open_dataset",
-    "no-value": True,  # the text describes attributes
-}
+autodoc_default_options = {"members": True, "exclude-members": "open_dataset"}
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True  # DEFAULT_CHUNK_BYTES, not its number
 autodoc_typehints = "none"  # the docstrings say it

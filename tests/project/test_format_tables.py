@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
@@ -305,6 +306,16 @@ def find_table(page: str, heading: str) -> list[str]:
 
 def test_table_of_formats_equals_registry(tmp_path: Path, memory: MemoryFileSystem) -> None:
     assert find_table("formats/index.md", "All formats") == [*format_table(memory, tmp_path)]
+
+
+def test_page_of_to_file_lists_formats_and_keywords() -> None:
+    page = (DOCS / "reference" / "to_file.md").read_text(encoding="utf-8")
+    items = dict(re.findall(r'^- \[`"(\w+)"`\]((?:.|\n  )*)', page, flags=re.MULTILINE))
+    written = {item.name: item for item in BUILT_IN if item.can_write}
+    assert [*items] == sorted(written)
+    for name, text in items.items():
+        assert re.findall(r"`(\w+)=`", text) == [*written[name].write_options]
+        assert f"(../formats/{PAGES[name]}): `{written[name].suffixes[0]}`" in text
 
 
 def test_readme_says_what_is_written() -> None:

@@ -84,3 +84,12 @@ def test_reference_lists_the_public_api() -> None:
     for_formats = {*contract.__all__, *contract.PROVISIONAL, *testing.__all__}
     assert for_formats <= of_formats | public
     assert (api | of_formats) - public - for_formats == ELSEWHERE
+
+
+def test_first_table_of_contract_lists_stable_names() -> None:
+    page = (ROOT / "docs" / "reference" / "contract.md").read_text(encoding="utf-8")
+    names = re.findall(
+        r"`(?:~[\w.]+\.)?(\w+)`", page[: page.index("```python")].split("Purpose")[1]
+    )
+    assert {*names} >= {*contract.__all__}
+    assert not {*names} & {*contract.PROVISIONAL}
