@@ -324,8 +324,7 @@ def _rename_dims(ds: Dataset, name: str, dims: tuple[str, ...]) -> Dataset:
         if variable.dims == (old,) and str(coordinate).startswith(f"{old}_")
     }
     renamed = ds.rename(names | coordinates)
-    encoding = renamed[name].encoding
-    encoding["tensorfmt"] = {**get_info(encoding), "dims": dims}
+    renamed[name].encoding["tensorfmt"] = {**get_info(renamed[name].encoding), "dims": dims}
     return renamed
 
 

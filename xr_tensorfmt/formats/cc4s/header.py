@@ -286,8 +286,7 @@ def check_version(fields: Fields) -> None:
 
 def get_metadata(fields: Fields) -> dict[str, Any]:
     """Return ``metaData``, or an empty dict if the key has no value."""
-    has_value = fields.values.get("metaData") is not None
-    return fields.get("metaData", dict) if has_value else {}
+    return {} if fields.values.get("metaData") is None else fields.get("metaData", dict)
 
 
 def parse_entries(fields: Fields, options: OpenOptions, stem: str) -> list[TensorEntry]:
@@ -351,13 +350,12 @@ def complete_dimensions(
     """Return the dimensions of a tensor, with types and parts by its name, such as ``X.ph``."""
     cc4s_object, _, component = name.partition(".")
     rank = len(lengths)
-    of_states = get_object_types(cc4s_object, rank) or (STATE,) * rank
+    expected: Sequence[str | None] = get_object_types(cc4s_object, rank) or (STATE,) * rank
     if not component and re.fullmatch(r"Amplitudes\d*", cc4s_object):
         component = {2: "ph", 4: "pphh"}.get(rank, "")
-    is_part = {*component} <= {*"hp"} and len(component) == of_states.count(STATE)
-    parts = component if is_part else ""
-    expected = of_states if parts else get_object_types(cc4s_object, rank) or types
-    rows = zip(lengths, types, expected, parts.rjust(rank), strict=True)
+    if not {*component} <= {*"hp"} or len(component) != expected.count(STATE):
+        component, expected = "", get_object_types(cc4s_object, rank) or types
+    rows = zip(lengths, types, expected, component.rjust(rank), strict=True)
     return [Dimension(size, of_file or own, part.strip()) for size, of_file, own, part in rows]
 
 

@@ -57,8 +57,7 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
     stem = header.get_stem(checked.file_name)
     if not checked.file_name.endswith(YAML) or not stem:
         raise ValueError(
-            f"{checked.path}: the path of a cc4s tensor is that of its YAML file; end it with "
-            f"{YAML}"
+            f"{checked.path}: the path of a cc4s tensor names its YAML file; end it with {YAML}"
         )
     cc4s_object = header.get_variable_name(stem)
     checked = _remove_numbers(checked, cc4s_object).encode(_ELEMENTS)
@@ -116,8 +115,8 @@ def _plan_tensor(
     """Return the keys of a tensor, the attributes that they cannot hold, and its elements."""
     variable = checked.variables[name]
     check_types(checked.path, cc4s_object, name, variable, types)
-    conflict = header.find_rank_conflict(cc4s_object, variable.ndim)
-    if conflict and len(checked.variables) == 1:  # sets have other names
+    is_only = len(checked.variables) == 1  # sets have other names
+    if is_only and (conflict := header.find_rank_conflict(cc4s_object, variable.ndim)):
         warn(f"{checked.path}: {name!r} has {conflict}")
     checked.warn_of_order(name, variable.dims)
     conversion = checked.choose_conversion(name, variable, _ELEMENTS)
