@@ -53,7 +53,7 @@ class EmbeddedVariable:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Parse a JSON object. Invalid data raise one of `_ERRORS`."""
-        _to_strings([data.get("name", "")])
+        _to_strings([data["name"]] if "name" in data else ())
         return cls(**{**data, "dims": _to_strings(data["dims"]) if "dims" in data else None})
 
 
@@ -119,7 +119,7 @@ def _decode(embedded: Any) -> Any:
 
 
 def _to_strings(values: Sequence[Any]) -> tuple[str, ...]:
-    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+    if isinstance(values, str) or not {*map(type, values)} <= {str}:
         raise TypeError(f"{values!r} is not a list of str")
     "".join(values).encode()  # raises if a name is not valid UTF-8
     return tuple(values)

@@ -197,7 +197,7 @@ def _needs_encoding(variable: Variable, dtypes: Collection[str]) -> bool:
         requested = find_dtype(encoding.get("dtype"))
         is_requested = requested is not None and requested.kind in _NUMBERS
         return "bool" not in dtypes and "int8" in dtypes and not is_requested
-    return dtype.kind in _TIMES or any(encoding.get(key) is not None for key in _USED)
+    return dtype.kind in _TIMES or any(encoding[key] is not None for key in _USED & encoding.keys())
 
 
 def _normalize_encoding(name: str, variable: Variable) -> dict[str, Any]:

@@ -65,8 +65,7 @@ def _build_metadata(
     metadata = {name: value for name, value in attrs.items() if DTYPE_TAG not in dumps(value)}
     embedded = keyed.embed_metadata(checked, variables, coordinates, attrs, metadata)
     if embedded != EmbeddedMetadata():
-        encode_metadata(checked, embedded)  # checks the size
-        metadata[EMBEDDED_KEY] = embedded.to_dict()
+        metadata[EMBEDDED_KEY] = loads(encode_metadata(checked, embedded))
     return metadata
 
 
