@@ -73,7 +73,6 @@ def test_private_names_are_used_only_in_listed_modules() -> None:
         and node.attr not in ("_exit", "_replace")  # documented by os and collections
     }
     assert actual == {
-        ("datasets/building.py", "_construct_direct"),
         ("datasets/lazy_array.py", "_data"),
         ("sources/locations.py", "_join"),
         ("sources/locations.py", "_strip_protocol"),
@@ -83,17 +82,6 @@ def test_private_names_are_used_only_in_listed_modules() -> None:
 def test_xarray_keeps_unread_array_of_variable_in_data() -> None:
     lazy = xr.Variable("x", xr.core.indexing.LazilyIndexedArray(np.arange(3)))
     assert isinstance(lazy._data, xr.core.indexing.ExplicitlyIndexed)
-
-
-def test_xarray_builds_datasets_without_indexes_and_checks_lengths() -> None:
-    variables = {name: xr.Variable("x", np.arange(3)) for name in ("x", "y")}
-    ds = xr.Dataset._construct_direct(variables, {"x"})
-    assert ds.variables["y"] is variables["y"]
-    assert (list(ds.coords), list(ds.data_vars), dict(ds.sizes)) == (["x"], ["y"], {"x": 3})
-    assert not ds.indexes
-    variables["z"] = xr.Variable("x", np.arange(4))
-    with pytest.raises(ValueError, match=r"conflicting sizes for dimension 'x': .* on \{"):
-        xr.Dataset._construct_direct(variables, {"x"})
 
 
 def test_fsspec_has_private_names_that_are_used() -> None:

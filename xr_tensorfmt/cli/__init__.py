@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import shutil
 import signal
@@ -47,7 +46,6 @@ def examples(directory: str) -> None:
 @click.option("-v", "--verbose", is_flag=True, help="Show the log: retries, replaced files.")
 def main(verbose: bool) -> None:
     """Describe, validate, convert and compare binary tensor files."""
-    gc.freeze()  # the objects of imported modules are no garbage
     if verbose:
         logging.basicConfig(format="%(asctime)s %(message)s")  # stderr
         logging.getLogger("xr_tensorfmt").setLevel(logging.DEBUG)

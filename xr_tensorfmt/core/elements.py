@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -98,7 +98,7 @@ class Plain(Element):
 
     file_dtype: np.dtype[Any]
 
-    @cached_property
+    @property
     def name(self) -> str:
         """The dtype's name."""
         return get_dtype_name(self.file_dtype)
@@ -108,17 +108,17 @@ class Plain(Element):
         """The dtype with the byte order of the file."""
         return self.file_dtype
 
-    @cached_property
+    @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype in native byte order."""
         return self.file_dtype.newbyteorder("=")
 
-    @cached_property
+    @property
     def encoding(self) -> np.dtype[Any]:
         """The dtype with the byte order of the file."""
         return build_file_dtype(self.name, self.file_dtype)
 
-    @cached_property
+    @property
     def is_native(self) -> bool:
         """Whether the byte order is native."""
         return self.stored == self.dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import cycle
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -61,13 +61,13 @@ class Selection:
         """Select all elements of a tensor."""
         return cls(tuple(tensor_shape), tuple(map(range, tensor_shape)))
 
-    @cached_property
+    @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the selected values."""
         lengths = tuple(map(len, self.indices))
         return lengths[:1] if self.is_pointwise else lengths
 
-    @cached_property
+    @property
     def size(self) -> int:
         """Number of selected elements."""
         return prod(self.shape)
@@ -114,7 +114,7 @@ class Selection:
         runs = self.runs()
         return np.add.outer(runs.starts, np.arange(runs.lengths[0])).ravel()
 
-    @cached_property
+    @property
     def run_count(self) -> int:
         """Number of runs."""
         return self.size if self.is_pointwise else prod(self.shape[: self._slowest_run_axis])

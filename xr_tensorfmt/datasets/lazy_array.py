@@ -1,4 +1,4 @@
-"""Lazy arrays. Only this module and `building` use private names of xarray.
+"""Lazy arrays. Only this module uses private names of xarray.
 
 It also relies on `xarray.open_dataset` to pass ``from_array_kwargs={"name": "open_dataset-..."}``
 to `chunk`.
