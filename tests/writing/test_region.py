@@ -187,9 +187,9 @@ def test_region_requires_slices_or_lists(path: Path, requested) -> None:
     check_refused(patch(4, 6), path, {"x": requested}, "pass a slice .*, a list of positions")
 
 
-@pytest.mark.parametrize("requested", [[0, 0, 1, 2], [0, 1, 2, 4], [-5, 0, 1, 2], [-1, 0, 1, 3]])
+@pytest.mark.parametrize("requested", [[0, 0, 1, 2], [0, 1, 2, 4], [-1, 0, 1, 2], [1, 0, 3, 3]])
 def test_listed_positions_are_different_and_in_the_file(path: Path, requested) -> None:
-    check_refused(patch(4, 6), path, {"x": requested}, "expected different ones from -4 to 3")
+    check_refused(patch(4, 6), path, {"x": requested}, "expected different ones from 0 to 3")
 
 
 @pytest.mark.slow
@@ -199,7 +199,7 @@ def test_listed_positions_and_labels_of_the_data_may_have_any_order(path: Path) 
     expected.a[[3, 0, 1]] *= -1
     for region in (
         {"x": [3, 0, 1]},
-        {"x": [-1, 0, -3]},
+        {"x": [3, 0, 1]},
         {"x": xr.Variable("x", [3, 0, 1])},
         {"x": "auto"},
     ):

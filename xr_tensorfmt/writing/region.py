@@ -209,13 +209,13 @@ def _encode_like(checked: CheckedInput, tensors: Mapping[str, Tensor]) -> dict[s
 
 
 def _normalize_positions(dim: str, requested: Any, length: int) -> Indices:
-    """Return a slice as a range, or a list as an array without negative positions."""
+    """Return a slice as a range, or a list as an array."""
     with suppress(TypeError):  # a slice of labels
         if isinstance(requested, slice) and (found := range(length)[requested]).step == 1:
             return found
         array = np.asarray(requested)
         if array.ndim == 1 and (not array.size or array.dtype.kind in "iu"):
-            return np.where(array < 0, array + length, array).astype(np.int64)
+            return array.astype(np.int64)
     raise ValueError(
         f"region= has {shorten(repr(requested))} for {dim!r}; pass a slice of positions with step "
         f"1, a list of positions such as ds.indexes[{dim!r}].get_indexer(labels), or 'auto' for "
@@ -231,7 +231,7 @@ def _sort_positions(dim: str, found: Indices, length: int) -> tuple[Integers | N
     if (np.diff(np.concatenate([[-1], found[order], [length]])) < 1).any():
         raise ValueError(
             f"region= has positions {shorten(str(found.tolist()))} for {dim!r}, expected different "
-            f"ones from {-length} to {length - 1}"
+            f"ones from 0 to {length - 1}"
         )
     is_sorted = (np.diff(order) == 1).all()
     return None if is_sorted else order, array_to_indices(found[order])
