@@ -75,7 +75,8 @@ def format_tables(rows: Iterable[Row]) -> str:
             ]
         compared = [row for row in cases if len(select_times(row)) > 1]
         if compared:
-            names = dict.fromkeys([OURS, *(name for row in compared for name in select_times(row))])
+            others = {name for row in compared for name in select_times(row)} - {OURS}
+            names = [OURS, *sorted(others, key=str.lower)]
             won = sum(not is_slower(row) for row in compared)
             title = f"{section}: fastest or equal in {won} of {len(compared)}"
             table = format_table(["Task", *names], (format_row(row, names) for row in compared))
