@@ -68,6 +68,17 @@ def test_progress_is_hidden_in_pipes() -> None:
     assert (output.stdout, output.stderr) == (b"", b"")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_full_output_is_no_difference() -> None:
+    save()
+    command = [sys.executable, "-m", "xr_tensorfmt", "diff", "a.mag", "a.mag"]
+    with open("/dev/full", "w") as full:
+        run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, timeout=300)
+    assert run.returncode == 2
+    assert run.stderr.startswith(b"Error: the output was not written: ")
+    assert run.stderr.count(b"\n") == 1
+
+
 def test_help_does_not_import_bar() -> None:
     code = (
         "import sys\nfrom xr_tensorfmt.cli import main\n"

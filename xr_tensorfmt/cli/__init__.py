@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import shutil
 import signal
@@ -18,7 +19,7 @@ from xr_tensorfmt.tutorial import get_path
 
 
 class Commands(click.Group):
-    """A group of commands that ends with 130 after Ctrl-C, as a shell expects."""
+    """A group of commands that ends with 130 after Ctrl-C, and with 2 if stdout fails."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
@@ -27,6 +28,11 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             click.echo("Aborted!", err=True)
             ctx.exit(128 + signal.SIGINT)
+        except OSError as error:  # of stdout, as errors of files are converted
+            if error.errno == errno.EPIPE:
+                raise
+            click.echo(f"Error: the output was not written: {error}", err=True)
+            ctx.exit(2)
 
 
 @click.command()

@@ -195,7 +195,7 @@ def _format_error(error: BaseException, file: str, origin: str) -> str:
     names = [to_one_line(name) for name in (file, origin) if name]
     if any(os.path.basename(name.rstrip("/")) in message for name in names):
         return message
-    return f"{' from '.join(names)}: {message}"
+    return f"{' from '.join(names) or repr(file)}: {message}"
 
 
 def describe_files(
