@@ -96,12 +96,12 @@ class TensorFormatError(ValueError):
         super().__init__(path, field, actual, expected, hint, offset)
         self._finding = Finding(path, field, actual, expected, hint, offset)
 
-    path = property(attrgetter("_finding.path"))
-    field = property(attrgetter("_finding.field"))
-    actual = property(attrgetter("_finding.actual"))
-    expected = property(attrgetter("_finding.expected"))
-    hint = property(attrgetter("_finding.hint"))
-    offset = property(attrgetter("_finding.offset"))
+    path = property(attrgetter("_finding.path"), doc="The file with the fault.")
+    field = property(attrgetter("_finding.field"), doc="The invalid field, as the format calls it.")
+    actual = property(attrgetter("_finding.actual"), doc="Value of the field, or the fault.")
+    expected = property(attrgetter("_finding.expected"), doc="Description of a valid value.")
+    hint = property(attrgetter("_finding.hint"), doc="What the user can do.")
+    offset = property(attrgetter("_finding.offset"), doc="Offset of the fault in bytes, or None.")
 
     def __str__(self) -> str:
         """Return one sentence."""

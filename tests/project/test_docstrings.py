@@ -70,6 +70,13 @@ def test_docstrings_follow_numpydoc(thing: Any) -> None:
         assert not faults, f"{result['file']}:{result['file_line']}"
 
 
+@pytest.mark.parametrize("thing", DOCUMENTED, ids=lambda thing: thing.__name__)
+def test_public_properties_do_not_show_the_docstring_of_their_getter(thing: Any) -> None:
+    for name, member in inspect.getmembers(thing, lambda value: isinstance(value, property)):
+        assert member.__doc__ or name.startswith("_"), name
+        assert inspect.getdoc(member) != inspect.getdoc(type(member.fget)), name
+
+
 @pytest.mark.parametrize(
     "name", [name for name, thing in PUBLIC.items() if inspect.isfunction(thing)]
 )
