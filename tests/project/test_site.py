@@ -82,6 +82,13 @@ def test_links_lead_to_files(name: str) -> None:
     assert not [target for target in targets if target.startswith(SITE)], "the site is not public"
 
 
+def test_code_of_picture_sets_its_labels() -> None:
+    code = (DOCS / "get_started" / "quickstart.md").read_text(encoding="utf-8")
+    picture = (DOCS / "_static" / "pictures" / "lih.svg").read_text(encoding="utf-8")
+    labels = {*re.findall(r"<!-- ([a-z ]+) -->", picture)}
+    assert labels == {*re.findall(r'label"?[=:] ?"([a-z ]+)"', code)}
+
+
 def test_every_page_is_in_sidebar() -> None:
     pages = {page.relative_to(DOCS).with_suffix("") for page in PAGES}
     listed = set()
