@@ -90,7 +90,7 @@ def to_file(
         with attributes support the keys of CF, as in `xarray.Dataset.to_netcdf`. For a DataTree,
         ``{"/layers/0": {"weight": {...}}}`` or the names in the file, ``"layers.0.weight"``.
     drop : list of {"name", "dims", "coords", "attrs"}
-        Parts to omit if the format does not support them. Otherwise they raise an error.
+        Parts to omit if the format cannot store them. A part that is not listed raises an error.
     separator : str
         Separator between group and variable names of a DataTree.
     storage_options : mapping, optional

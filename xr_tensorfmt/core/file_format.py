@@ -109,11 +109,11 @@ class Option:
 SHARED_OPTIONS = {
     "name": Option("Name of the variable, for files with one unnamed tensor.", default="tensor"),
     "sparse": Option(
-        "How to open a file that does not store all elements. dense returns the full tensor, with "
-        "a fill value for missing elements. stored returns the stored values along one dimension, "
-        "with a coordinate per dimension of the tensor, for formats with blocks or labels. auto is "
-        "the default of the format, and raises an error for a full tensor of more than 2**40 "
-        "elements if the file need not store most of them.",
+        "How to open a file that does not store all elements. ``dense`` returns the full tensor, "
+        "with a fill value for missing elements. ``stored`` returns the stored values along one "
+        "dimension, with a coordinate per dimension of the tensor, for formats with blocks or "
+        "labels. ``auto`` is the default of the format, and raises an error for a full tensor of "
+        "more than ``2**40`` elements if the file need not store most of them.",
         ("auto", "dense", "stored"),
         default="auto",
     ),
