@@ -64,3 +64,24 @@ def test_second_order_energy(tmp_path: Path, is_complex: bool, half_grid: int, u
     pairs = page["pair_energies"](pphh, xr.DataArray(energies, dims="State"))
     assert pairs.dtype == np.float64
     np.testing.assert_allclose(float(pairs.sum()), compute_energy(psi, energies), rtol=1e-12)
+
+
+def test_integrals_of_a_vertex_in_another_unit_have_its_square(tmp_path: Path) -> None:
+    psi, unit = make_orbitals(is_complex=True), 0.25
+    vertex = make_vertex(psi, half_grid=0)
+    to_file((vertex / unit).assign_attrs(vertex.attrs, unit=unit), tmp_path / "CoulombVertex.yaml")
+    written, atomic = (
+        get_functions()["particle_hole_integrals"](
+            xr.open_dataarray(
+                tmp_path / "CoulombVertex.yaml", dims=("F", "q", "r"), apply_unit=apply_unit
+            ),
+            OCCUPIED,
+        )
+        for apply_unit in (False, True)
+    )
+    names = {"a": "State", "b": "State_2", "i": "State_3", "j": "State_4"}
+    tensors = xr.Dataset({"pphh": written, "hhpp": written.conj()}).rename(names)
+    to_file(tensors, tmp_path / "CoulombIntegrals.yaml")
+    again = xr.open_dataset(tmp_path / "CoulombIntegrals.yaml", apply_unit=True)
+    assert again.pphh.attrs["applied_unit"] == unit**2
+    np.testing.assert_allclose(again.pphh.values, atomic.values, rtol=1e-12)

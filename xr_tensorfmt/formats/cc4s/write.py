@@ -304,7 +304,7 @@ def _find_types(variable: Variable) -> dict[str, str | None]:
     in_order = [*stored.values()] if is_in_order else [None] * len(dims)
     types: dict[str, str | None] = {}
     for dim, by_position in zip(dims, in_order, strict=True):
-        has_no_type = re.fullmatch(r"dim_\d+", dim)  # the name of ``State_2`` has a type
+        has_no_type = re.fullmatch(r"dim_\d+(_\d+)?", dim)  # the name of ``State_2`` has one
         plain = None if has_no_type else re.sub(r"_([2-9]|[1-9]\d+)$", "", dim) or dim
         is_renamed = is_in_order and plain not in TYPES
         types[dim] = stored.get(dim, by_position if is_renamed else plain)
