@@ -126,6 +126,19 @@ def test_update_does_not_restore_a_removed_document() -> None:
     assert read_values(feed) == {"b": [2]}
     assert read_values([*feed[:3], update | {"create": True}]) == {"b": [2], "a": [3]}
     assert read_values([*feed, put("a", [4]), update]) == {"b": [2], "a": [3]}
+    created = {"update": "a", "create": True, "fields": {"other": {"assign": 1}}}
+    assert read_values([*feed[:3], created, update]) == {"b": [2], "a": [3]}
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_documents_follow_text_of_several_lines(count: int) -> None:
+    lines = json.dumps(put("a", [1]), indent=2).splitlines()
+    documents = [put("b", [2]), put("c", [3])]
+    assert read_values([*lines, *documents[:count], *lines]) == {"a": [1]} | dict(
+        [("b", [2]), ("c", [3])][:count]
+    )
+    joined = json.dumps(put("d", [4])) + json.dumps(put("e", [5]))
+    assert [*read_values([joined, *documents])] == ["d", "e", "b", "c"]
 
 
 PARTIAL = {

@@ -258,9 +258,10 @@ class Documents:
 
     def _parse_text(self, lines: Iterable[Any], error: JSONDecodeError) -> Iterator[Any]:
         """Yield the documents of lines if a document has several, or a line several documents."""
-        content = bytearray()
+        content, parsed = bytearray(), []
         for line in lines:
             if not isinstance(line, (str, bytes)):
+                parsed = [line]
                 break
             text_of_line = _encode_line(line)
             self._strip(text_of_line)
@@ -280,6 +281,7 @@ class Documents:
             except (ValueError, RecursionError) as reason:
                 raise build_json_error(text[start:], reason, _HINT) from None
             yield value
+        yield from parsed
 
     def _add(self, document: Any) -> None:
         if not isinstance(document, dict):
@@ -288,10 +290,9 @@ class Documents:
         stored = get_fields(document)
         self.known_fields.update(stored)
         tensor, is_update = stored.get(self.field), "update" in document
-        if is_update and self.field not in stored:
-            return
+        is_other = is_update and self.field not in stored
         is_partial = is_update and isinstance(tensor, dict) and tensor.keys() & _PARTIAL
-        if is_update:
+        if is_update and not is_other:
             tensor = None if is_partial else get_assigned(self.field, tensor)
         id_ = _find_id(document, stored)
         is_own = isinstance(id_, str) and id_.startswith(self.prefix)
@@ -300,7 +301,7 @@ class Documents:
         label = pack_string(id_[len(self.prefix) :] if is_own else f"{self.feed} {self.line}")
         if "condition" in document:
             self.conditions += 1
-        if is_update and label in self.removed and not document.get("create"):
+        if is_other if label not in self.removed else is_update and not document.get("create"):
             return
         (self.removed.add if "remove" in document else self.removed.discard)(label)
         self.left_out.pop(label, None)
