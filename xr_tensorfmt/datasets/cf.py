@@ -248,12 +248,15 @@ def _prepare_encoding(variable: Variable, settings: Mapping[str, Any]) -> Variab
         # xarray does not notice that a short integer overflows.
         encoding["dtype"] = np.dtype(np.int64) if dtype.kind in "iu" else dtype
     copied = _load_small(variable).copy(deep=False)
-    if fill_value is not None and kind not in "iu":
+    if kind in "iu" and (is_scaled or not _is_storable(fill_value or 0, copied.dtype)):
+        fill_value = None  # only integers that are times have missing values
+    if fill_value is not None:
         encoding["_FillValue"] = fill_value
     if fill_value is not None and kind == "f":  # xarray packs and fills in the dtype of the values
         wide = np.float64 if is_scaled else dtype or copied.dtype
         copied = copied.astype(np.result_type(copied.dtype, wide), copy=False)
-    copied.attrs = {k: v for k in ("bounds",) if isinstance(v := variable.attrs.get(k), str)}
+    names = ("bounds", "units") if kind in "iu" else ("bounds",)  # integers may be times
+    copied.attrs = {k: v for k in names if isinstance(v := variable.attrs.get(k), str)}
     copied.encoding = encoding
     return copied
 
