@@ -91,7 +91,7 @@ def from_jsonl(
     Parameters
     ----------
     source : str, PathLike, file object or iterable
-        A path, URL or pattern of feeds, which may be compressed; or lines, documents or responses.
+        A path, URL, pattern or list of Paths, maybe compressed; or lines, documents or responses.
     type : str, optional
         As for `from_json`.
     field : str

@@ -319,7 +319,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "dict in a document": (["{", {"put": "a"}], {}, "line 1: '{' is not JSON: "),
     "closed twice": ([LINES[1], "}", LINES[1]], {}, "line 2: '}' is not JSON: "),
     "words": (["{", "} word {}"], {}, "line 2: 'word {}' is not JSON: "),
-    "not UTF-8": ([LINES[1], b'{"put": "\xff"}'], {}, "line 2: .* is not JSON: .*UTF-8"),
+    "not UTF-8": ([LINES[1], b'{"put": "\xff"}'], {}, "line 2: .* is not JSON: byte 9 is not UTF"),
     "dim": (LINES, {"dim": "x"}, "line 2: .*dim='x' is a dimension of tensor"),
 }  # fmt: skip
 
@@ -391,7 +391,7 @@ def test_responses_of_vespa_are_feeds(key: str) -> None:
 
 
 def test_directory_of_feeds_raises(tmp_path: Path) -> None:
-    with pytest.raises(IsADirectoryError, match=f"{tmp_path} is a directory; pass .* a pattern"):
+    with pytest.raises(IsADirectoryError, match=f"{tmp_path} is a directory; .* to from_jsonl"):
         vespa.from_jsonl(tmp_path, **IDS)
 
 
@@ -815,7 +815,7 @@ def test_size_of_a_decompressed_feed_is_limited(
     with fsspec.open(path, "wb", compression="infer") as file:
         for _ in range(24):
             file.write(BOMBS[kind])
-    expected = f"{path}: line .*(the limits of a line|more than 10 times larger|not JSON)"
+    expected = f"{path}: line .*(the limit of a line|more than 10 times larger|not JSON)"
     with limit_memory(16 << 20), pytest.raises(ValueError, match=expected):
         read_values(path)
 
@@ -832,14 +832,59 @@ def test_size_of_a_line_is_limited(
     content = b'{"put": "a", "fields": {"v": [1]}, "note": [' + end + values + b"0]}\n"
     (tmp_path / "feed.json").write_bytes(content)
     for source in (tmp_path / "feed.json", content.splitlines()):
-        with pytest.raises(ValueError, match=r"line 1: it has more than .* limits of a line"):
+        with pytest.raises(
+            ValueError, match=r"line 1: it has more than (350 bytes|40 values), the limit of a line"
+        ):
             read_values(source)
+
+
+def test_truncated_line_is_named_before_many_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "MAX_LINE_BYTES", 200)
+    lines = [json.dumps(put(f"{n}", [1])) for n in range(20)]
+    lines[5] = lines[5].replace("[1]}}", "[1")
+    with pytest.raises(ValueError, match=r"line 6: .*put.: .5.*is not JSON: .*it is truncated; "):
+        read_values(lines[:6])
+    with pytest.raises(ValueError, match="line 6: it is truncated, or continues on more than 200 "):
+        read_values(lines)
+
+
+def test_limit_on_values_of_documents_on_several_lines_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "MAX_VALUES", 40)
+    path = tmp_path / "feed.json"
+    path.write_text(json.dumps([put(f"{n}", [1]) for n in range(20)], indent=1))
+    expected = "line 2: it is truncated, or continues on more than 40 values, the limit of .* lines"
+    with pytest.raises(ValueError, match=expected):
+        read_values(path)
+
+
+@pytest.mark.parametrize("value", [None, ""])
+@pytest.mark.parametrize("operation", ["put", "update", "remove"])
+def test_operation_without_an_id_raises(operation: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"'{operation}' is {value!r}, expected the id of"):
+        read_values([put("a", [1]), {operation: value, "fields": {"v": {"assign": [1]}}}])
+
+
+def test_files_are_read_in_the_given_sequence(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("b.jsonl", "a.jsonl")]
+    for number, path in enumerate(paths):
+        path.write_text(json.dumps(put("d", [number])))
+    assert read_values(paths) == {"d": [1]}
+    assert read_values(paths[::-1]) == {"d": [0]}
+    assert read_values(tmp_path / "*.jsonl") == {"d": [0]}
+
+
+def test_cells_of_a_document_are_parsed_at_once() -> None:
+    cells = [{"address": {"x": f"{n}"}, "value": n} for n in range(2000)]
+    with limit_calls(20_000):
+        found = read_values([put("a", {"cells": cells})], "tensor(x[2000])")
+    assert found == {"a": [*range(2000)]}
 
 
 @pytest.mark.parametrize(
     ("values", "hint"),
     [
-        ("[1", "it is truncated; fetch"),
         ("[1e400]}}", "write a finite number, null for NaN"),
         ("[NaN]}}", "write a finite number, null for NaN"),
         ("[-Infinity]}}", "'Infinity' as a string"),

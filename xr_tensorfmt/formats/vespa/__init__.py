@@ -7,6 +7,8 @@ from numbers import Real
 from xr_tensorfmt.core.file_format import LazyFormat, Match, OpenOptions, Option, share_options
 from xr_tensorfmt.core.header import HeaderReader
 
+TAGS = (1, 2, 3, 5, 6, 7)
+
 
 class VespaFormat(LazyFormat):
     """Vespa: one tensor of mapped and indexed dimensions."""
@@ -34,8 +36,4 @@ class VespaFormat(LazyFormat):
     def match(self, reader: HeaderReader) -> Match:
         """Compare the suffix and the tag."""
         match = super().match(reader)
-        if not match:
-            return match
-        from xr_tensorfmt.formats.vespa.spec import TAGS  # noqa: PLC0415
-
-        return Match.CERTAIN if reader.head and reader.head[0] in TAGS else match
+        return Match.CERTAIN if match and {*reader.head[:1]} & {*TAGS} else match

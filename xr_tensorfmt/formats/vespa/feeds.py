@@ -22,7 +22,7 @@ from fsspec.utils import infer_compression
 
 from xr_tensorfmt.core.header import MAX_VALUES
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import did_you_mean, redact, warn
+from xr_tensorfmt.errors import build_directory_error, did_you_mean, redact, warn
 from xr_tensorfmt.formats.vespa.json_forms import (
     MARGIN,
     build_json_error,
@@ -47,7 +47,7 @@ _MARGIN = MARGIN.encode()
 _SEPARATORS = (MARGIN + "[],").encode()
 _CONTENT = re.compile(f"[^{re.escape(_SEPARATORS.decode())}]")
 
-_HINT = f"write valid JSON, one document per line; others may have {MAX_LINE_BYTES} bytes in all"
+_HINT = "write valid JSON, one document per line"
 _decoder = JSONDecoder()
 # Operations of an update that does not assign all cells.
 _PARTIAL = {"modify", "add", "remove"}
@@ -66,10 +66,14 @@ def find_feeds(source: Any, options: Mapping[str, Any]) -> tuple[str, Iterable[F
     name = "<Vespa feed>"
     if isinstance(source, str | os.PathLike):
         name = redact(get_path(source))
+        if options.get("fs") is None and os.path.isdir(name):
+            raise build_directory_error(name, "a pattern of files to from_jsonl")
         matches = find_matches(source, options.get("storage_options"), options.get("fs"))
         if not matches:
             raise FileNotFoundError(ENOENT, "no feed matches this pattern", name)
         return name, open_feeds(matches, options)
+    if isinstance(source, list | tuple) and source and isinstance(source[0], os.PathLike):
+        return name, open_feeds(source, options)
     lines = [source] if isinstance(source, Mapping) else source
     return name, [(name, _read_lines(source) if hasattr(source, "read") else lines)]
 
@@ -119,19 +123,19 @@ def infer_codec(name: str) -> str | None:
     return codec
 
 
-def _is_too_large(text: bytes | bytearray) -> bool:
-    """Return whether text is beyond the limit, or its values may take too much memory."""
+def _find_exceeded_limit(text: bytes | bytearray) -> str:
+    """Return the limit that a text exceeds, if any. Many values take too much memory."""
     size = len(text)
     has_many = size > MAX_VALUES and sum(map(text.count, b",[{")) > MAX_VALUES
-    return has_many or size > MAX_LINE_BYTES
+    limit = f"{MAX_VALUES} values" if has_many else ""
+    return f"{MAX_LINE_BYTES} bytes" if size > MAX_LINE_BYTES else limit
 
 
 def _encode_line(line: str | bytes) -> bytes:
     """Return the bytes of a line without its end. Raise ValueError if it is too large."""
     text = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
-    if _is_too_large(text):
-        limits = f"{MAX_LINE_BYTES} bytes or {MAX_VALUES} values, the limits of a line"
-        raise ValueError(f"it has more than {limits}; write one document per line")
+    if limit := _find_exceeded_limit(text):
+        raise ValueError(f"it has more than {limit}, the limit of a line; {_HINT}")
     return text.rstrip(b"\r\n")
 
 
@@ -147,7 +151,10 @@ def find_documents(value: Any) -> Iterator[Any]:
         elif not isinstance(value, dict):
             yield value
         elif isinstance(root := value.get("root"), dict):
-            _warn_of_partial_result(root)
+            coverage = root.get("coverage")
+            is_partial = isinstance(coverage, Mapping) and coverage.get("full") is False
+            if reason := root.get("errors") or (is_partial and coverage):
+                warn(f"hits may be missing, because the answer is incomplete: {show(reason)}")
             remaining.append(root)
         elif isinstance(parts := value.get("children", value.get("documents")), list):
             if value.get("continuation"):
@@ -157,22 +164,15 @@ def find_documents(value: Any) -> Iterator[Any]:
             yield value
 
 
-def _warn_of_partial_result(root: Mapping[str, Any]) -> None:
-    """Warn if the result of a query has errors, or does not cover all documents."""
-    coverage = root.get("coverage")
-    is_partial = isinstance(coverage, Mapping) and coverage.get("full") is False
-    if root.get("errors") or is_partial:
-        reason = show(root.get("errors") or coverage)
-        warn(f"hits may be missing, because the query was not answered completely: {reason}")
-
-
 def _find_id(document: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
-    """Return the id of a document. Raise ValueError if its operation is misspelt."""
+    """Return the id of a document. Raise ValueError if its operation is misspelt or has none."""
     id_ = document.get("put") or document.get("update") or document.get("remove")
     # The hit of a query may have an id of its own.
     id_ = id_ or fields.get("documentid") or document.get("id")
-    for key in document if id_ is None else ():
-        if similar := did_you_mean(key, ("put", "update", "remove")):
+    for key in document if not id_ else ():
+        if key in (operations := ("put", "update", "remove")):
+            raise ValueError(f"{key!r} is {document[key]!r}, expected the id of a document")
+        if similar := did_you_mean(key, operations):
             raise ValueError(f"{key!r}{similar} is not an operation")
     return id_
 
@@ -186,9 +186,8 @@ class Documents:
     type: str | None
     dim: str
     prefix: str
-    # The bytes of each tensor and its number of blocks, by packed id.
-    tensors: dict[bytes, bytes] = dataclass_field(default_factory=dict)
-    counts: dict[bytes, int] = dataclass_field(default_factory=dict)
+    # The number of blocks of each tensor and their bytes, by packed id.
+    tensors: dict[bytes, tuple[int, bytes]] = dataclass_field(default_factory=dict)
     # The lines of documents that are left out, and the names of all fields.
     left_out: dict[bytes, str] = dataclass_field(default_factory=dict)
     known_fields: set[str] = dataclass_field(default_factory=set)
@@ -226,8 +225,9 @@ class Documents:
         header = parse_type(str(self.type))
         mapped = tuple(sorted((*header.mapped, self.dim)))
         dims = mapped, header.indexed, header.lengths
-        header = VespaHeader.create(header.cell_type, *dims, sum(self.counts.values()))
-        return b"".join((header.pack(), *self.tensors.values()))
+        counts, tensors = zip(*self.tensors.values(), strict=True)
+        header = VespaHeader.create(header.cell_type, *dims, sum(counts))
+        return b"".join((header.pack(), *tensors))
 
     def _parse_lines(self, lines: Iterable[Any]) -> Iterator[Any]:
         """Yield the JSON value of each line. After a line that is not JSON, yield documents."""
@@ -269,8 +269,11 @@ class Documents:
             if len(content) > MAX_LINE_BYTES:
                 break
         text, start, stop = content.decode(errors="surrogateescape"), 0, 0
-        if _is_too_large(content):
+        if limit := _find_exceeded_limit(content):
             text = text.lstrip(_SEPARATORS.decode())
+            if "end of data" in error.msg:
+                limits = f"{limit}, the limit of documents on several lines"
+                raise ValueError(f"it is truncated, or continues on more than {limits}; {_HINT}")
             raise build_json_error(text, JSONDecodeError(error.msg, text, error.pos), _HINT)
         while found := _CONTENT.search(text, stop):
             self.line += text.count("\n", start, found.start())
@@ -295,7 +298,7 @@ class Documents:
         if is_update and not is_other:
             tensor = None if is_partial else get_assigned(self.field, tensor)
         id_ = _find_id(document, stored)
-        is_own = isinstance(id_, str) and id_.startswith(self.prefix)
+        is_own = isinstance(id_, str) and id_ > "" and id_.startswith(self.prefix)
         if not is_own and tensor is not None:
             raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
         label = pack_string(id_[len(self.prefix) :] if is_own else f"{self.feed} {self.line}")
@@ -306,14 +309,13 @@ class Documents:
         (self.removed.add if "remove" in document else self.removed.discard)(label)
         self.left_out.pop(label, None)
         try:
-            count, cells = self._pack(tensor, label)
+            packed = self._pack(tensor, label)
         except ValueError as error:
             raise ValueError(f"document {id_!r}, field {self.field!r}: {error}") from error
-        if count:
-            self.counts[label], self.tensors[label] = count, cells
+        if packed[0]:
+            self.tensors[label] = packed
             return
-        self.counts.pop(label, 0)
-        self.tensors.pop(label, b"")
+        self.tensors.pop(label, None)
         if "remove" not in document:
             reason = ", an update of some cells; open the stored documents" if is_partial else ""
             self.left_out[label] = f"line {self.line} of {self.feed}{reason}"
@@ -324,9 +326,7 @@ class Documents:
             return 0, b""
         header, blocks = parse_tensor(tensor, self.type)
         if self.dim in header.mapped or self.dim in header.indexed:
-            raise ValueError(
-                f"dim={self.dim!r} is a dimension of {header.type}; choose another name"
-            )
+            raise ValueError(f"dim={self.dim!r} is a dimension of {header.type}; pass another")
         if self.type is None:
             self.type = format_type(header)
         position = bisect(header.mapped, self.dim)

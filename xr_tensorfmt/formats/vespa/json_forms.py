@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from binascii import unhexlify
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -34,6 +35,7 @@ _ELEMENT_BY_DIGITS = {2 * element.stored.itemsize: element for element in CELL_T
 
 _TYPE = re.compile(r"tensor(?:<(\w+)>)?\((.*)\)")
 _DIMENSION = re.compile(r"([A-Za-z_]\w*)(?:\{\}|\[(\d{1,18})\])", re.ASCII)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SCALARS = {"double": "tensor()"}
 
 MARGIN = "\ufeff \t\r\n"
@@ -102,6 +104,9 @@ def build_json_error(text: str, error: BaseException, hint: str) -> ValueError:
     if not text[:1].isprintable():
         return ValueError("it is binary; open tensors by xarray.open_dataset, and decompress JSON")
     start, message = show(redact(text[:1000].partition("\n")[0])), str(error)
+    if found := _SURROGATE.search(text):
+        offset = len(text[: found.start()].encode())
+        return ValueError(f"{start} is not JSON: byte {offset} is not UTF-8; write it as UTF-8")
     if isinstance(error, JSONDecodeError):
         before, rest = error.doc[: error.pos].rstrip(), error.doc[error.pos :].lstrip()
         message = f"{error.msg.removesuffix(' at')} before {redact(rest[:1000])[:20]!r}"
@@ -174,8 +179,8 @@ def _unwrap(header: VespaHeader, data: Any) -> Any:
     """Return the content of the object around a tensor, or `data` itself if there is none."""
     if not isinstance(data, dict):
         return data
-    type_ = str(data.get("type")).lstrip()
-    is_map = bool(header.mapped) and not type_.startswith(("tensor", "double"))
+    starts = ("tensor", "double")
+    is_map = bool(header.mapped) and not str(data.get("type")).lstrip().startswith(starts)
     ignored = ("dimensions",) if is_map else ("dimensions", "type")
     contents = {key: value for key, value in data.items() if key not in ignored}
     if not contents:
@@ -209,45 +214,51 @@ def _parse_blocks(header: VespaHeader, content: Any) -> Mapping[Names, bytes]:
 def _parse_entries(header: VespaHeader, entries: Sequence[Any]) -> Mapping[Names, bytes]:
     """Return the cells of all blocks from a list of blocks, or of cells. Others are zero."""
     is_block = bool(entries) and "values" in entries[0]
-    found: dict[Names, dict[int, Any]] = {} if header.mapped or is_block else {(): {}}
-    key = "values" if is_block else "value"
     sizes = {} if is_block else dict(zip(header.indexed, header.lengths, strict=True))
-    for entry in entries:
-        address = entry.get("address") if isinstance(entry, dict) else None
-        if not isinstance(address, dict) or key not in entry:
-            raise ValueError(f"{show(entry)} has no 'address' and {key!r}")
-        labels, index = _parse_address(header, address, sizes)
-        cells = found.setdefault(labels, {})
-        if index in cells:
-            raise ValueError(f"the address {show(address)} is repeated; remove one of its entries")
-        cells[index] = entry[key]
+    key = "values" if is_block else "value"
+    blocks, numbers, values = _parse_addresses(header, entries, key, sizes)
+    if len(set(numbers)) < len(numbers):
+        entry = entries[numbers.index(Counter(numbers).most_common(1)[0][0])]
+        repeated = show(entry["address"])
+        raise ValueError(f"the address {repeated} is repeated; remove one of its entries")
     if is_block:
-        return {labels: _parse_values(header, cells[0]) for labels, cells in found.items()}
-    if header.cells * len(found) > MAX_JSON_CELLS:
-        raise ValueError(
-            f"{format_type(header)} has more than {MAX_JSON_CELLS} cells, but lists "
-            "only some of them; use blocks or values"
-        )
-    lists = ([cells.get(n, 0.0) for n in range(header.cells)] for cells in found.values())
-    return {labels: _pack_numbers(header, x) for labels, x in zip(found, lists, strict=True)}
+        return {labels: _parse_values(header, x) for labels, x in zip(blocks, values, strict=True)}
+    if header.cells * len(blocks) > MAX_JSON_CELLS:
+        limit = f"{MAX_JSON_CELLS} cells, but lists only some of them"
+        raise ValueError(f"{format_type(header)} has more than {limit}; use blocks or values")
+    cells: list[Any] = [0.0] * (header.cells * len(blocks))
+    for number, value in zip(numbers, values, strict=True):
+        cells[number] = value
+    packed, size = _pack_numbers(header, cells), header.block_bytes
+    return {labels: packed[n * size : (n + 1) * size] for n, labels in enumerate(blocks)}
 
 
-def _parse_address(
-    header: VespaHeader, address: Mapping[str, Any], sizes: Mapping[str, int]
-) -> tuple[Names, int]:
-    """Return the labels of a block, and the row-major index of a cell."""
-    number, is_valid = 0, len(address) == len(header.mapped) + len(sizes)
-    with suppress(KeyError, ValueError):
+def _parse_addresses(
+    header: VespaHeader, entries: Sequence[Any], key: str, sizes: Mapping[str, int]
+) -> tuple[Sequence[Names], list[int], list[Any]]:
+    """Return the labels of all blocks, and the row-major index and the value of each entry."""
+    with suppress(KeyError, TypeError, ValueError):
+        values = [entry[key] for entry in entries]
+        addresses = [entry["address"] for entry in entries]
+        columns = [[address[name] for address in addresses] for name in header.mapped]
+        rows = list(zip(*(map(str, x) for x in columns), strict=True)) or [()] * len(entries)
+        blocks = {row: n for n, row in enumerate(dict.fromkeys(rows))} if columns else {(): 0}
+        numbers = [blocks[row] for row in rows]
+        rank = len(header.mapped) + len(sizes)
+        valid = [{str, int}.issuperset(map(type, x)) for x in columns]
+        valid.append({rank}.issuperset(map(len, map(dict.keys, addresses))))
         for name, size in sizes.items():
-            index = str(address[name])
-            is_valid = is_valid and index.isascii() and index.isdecimal() and int(index) < size
-            number = number * size + int(index)
-        labels = [address[name] for name in header.mapped]
-        if is_valid and {str, int}.issuperset(map(type, labels)):
-            return tuple(map(str, labels)), number
+            digits = [str(address[name]) for address in addresses]
+            joined, indices = "".join(digits) or "0", list(map(int, digits))
+            valid += [joined.isascii(), joined.isdecimal(), max(indices, default=0) < size]
+            numbers = [size * n + index for n, index in zip(numbers, indices, strict=True)]
+        if all(valid):
+            return [*blocks], numbers, values
+    for entry in entries if len(entries) > 1 else ():
+        _parse_addresses(header, [entry], key, sizes)
     raise ValueError(
-        f"the address {show(address)} does not fit {format_type(header)}, expected a label or "
-        f"an index for each of {[*header.mapped, *sizes]}"
+        f"{show(entries[0])} does not fit {format_type(header)}, expected {key!r} and an 'address' "
+        f"with a label or an index for each of {[*header.mapped, *sizes]}"
     )
 
 
@@ -258,6 +269,8 @@ def _parse_values(header: VespaHeader, values: Any) -> bytes:
         is_scalar = not header.mapped and len(values) in _ELEMENT_BY_DIGITS
         if header.indexed or (is_scalar and _HEX.fullmatch(values)):
             return _parse_digits(header, values)
+    if header.cells == 1 and not isinstance(values, list):
+        values = [values]
     is_flat = isinstance(values, list) and len(values) == header.cells
     if not is_flat or isinstance(values[0], list):
         array = np.array(values, dtype=object, ndmin=1)
@@ -272,10 +285,9 @@ def _parse_values(header: VespaHeader, values: Any) -> bytes:
 
 def _parse_digits(header: VespaHeader, digits: str) -> bytes:
     """Return the cells of a block. Those of indexed dimensions may be of another cell type."""
-    try:
+    content = b""
+    with suppress(ValueError):
         content = unhexlify(digits)
-    except ValueError:
-        content = b""
     if len(content) == header.block_bytes:
         return content
     digits_per_cell, rest = divmod(len(digits), header.cells)
@@ -296,10 +308,11 @@ def _parse_digits(header: VespaHeader, digits: str) -> bytes:
 
 def _pack_numbers(header: VespaHeader, numbers: list[Any]) -> bytes:
     """Pack the cells of a block. Raise ValueError if the cell type cannot represent one."""
-    if not {int, float}.issuperset(map(type, numbers)):
+    types = set(map(type, numbers))
+    if not types <= {int, float}:
         numbers = list(map(_parse_number, numbers))
     code = header.element.dtype.char
-    if code == "b":
+    if code == "b" and types != {int}:
         numbers = [int(number) if number % 1 == 0 else number for number in numbers]
     try:
         packed = struct.pack(f">{len(numbers)}{code}", *numbers)

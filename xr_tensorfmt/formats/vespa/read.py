@@ -46,6 +46,8 @@ MAX_INDEXED_LABELS = 1 << 23
 """Limit on the blocks if their labels are kept, each in about 60 bytes of memory."""
 
 _REPEATED = "both are kept, but Vespa may refuse the file or keep only one; remove one"
+# Fields of the header in the encoding.
+_FIELDS = ("tag", "cell_type", "mapped", "indexed", "lengths", "blocks")
 # Labels to compare at a time.
 _BATCH_LABELS = 1 << 16
 
@@ -63,7 +65,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     stop = header.stop + header.blocks * header.block_bytes
     coordinates: tuple[Tensor, ...] = ()
     if header.mapped:
-        cells, stop, dims, coordinates = _read_blocks(header, source, options)
+        cells, stop, dims, coordinates = _read_blocks(header, reader, options)
     else:
         options.refuse_stored(source.name)
         dims = _name_dimensions(header, options)
@@ -72,17 +74,12 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     encoding = {
         "tensorfmt": {
             "format": "vespa",
-            "tag": header.tag,
             "offset": header.stop,
             "order": "C",
             "byteorder": "big",
             TYPE: header.type,
             "reader_attrs": [TYPE],  # attributes that are not in the file
-            "cell_type": header.cell_type,
-            "mapped": header.mapped,
-            "indexed": header.indexed,
-            "lengths": header.lengths,
-            "blocks": header.blocks,
+            **{field: getattr(header, field) for field in _FIELDS},
         },
         "dtype": header.element.encoding,
     }
@@ -91,10 +88,10 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 
 
 def _read_blocks(
-    header: VespaHeader, source: Source, options: OpenOptions
+    header: VespaHeader, reader: HeaderReader, options: OpenOptions
 ) -> tuple[Layout, int, tuple[str, ...], tuple[Tensor, ...]]:
     """Return the cells, the end of the file, the dimensions, and the labels."""
-    count, is_dense = len(header.mapped), options["sparse"] == "dense"
+    source, count, is_dense = reader.source, len(header.mapped), options["sparse"] == "dense"
     is_index = is_dense or (count == 1 and options["sparse"] == "auto")
     # To write a region of a file, labels are not needed.
     is_loaded = is_dense or (is_index and options.loads_labels)
@@ -102,9 +99,8 @@ def _read_blocks(
     if is_loaded:
         limit = MAX_INDEXED_LABELS
         hint = "open the file with sparse='stored' (--open-option sparse=stored)"
-    if header.blocks > limit:
-        field, expected = "the number of blocks", f"at most {limit}"
-        raise TensorFormatError(source.name, field, header.blocks, expected, hint, header.stop)
+    field, is_valid = "the number of blocks", header.blocks <= limit
+    reader.check(is_valid, field, header.blocks, f"at most {limit}", hint, header.stop)
     blocks, columns = _scan_blocks(header, source, count if is_loaded else 0)
     cells: Layout = blocks
     if is_loaded and not is_dense:
@@ -147,10 +143,8 @@ def _name_dimensions(header: VespaHeader, options: OpenOptions, *reserved: str) 
         unique_names.append(unique)
     names = name_dims(options.dims, options.name, tuple(unique_names))
     if not {*names}.isdisjoint(reserved):
-        raise ValueError(
-            f"dims={options.dims!r} contains {BLOCK!r}, which is the dimension that counts the "
-            "blocks; choose another name"
-        )
+        reason = "which is the dimension that counts the blocks; choose another name"
+        raise ValueError(f"dims={options.dims!r} contains {BLOCK!r}, {reason}")
     return names
 
 
@@ -333,10 +327,8 @@ def _build_outer_product(
     if fill_value is None:
         fill_value = 0 if is_int8 and prod(grid) == header.blocks else np.nan
     if is_int8 and fill_value not in range(-128, 128):
-        raise ValueError(
-            f"{source.name}: cells of type int8 cannot hold fill_value={fill_value!r}; "
-            "pass an integer from -128 to 127"
-        )
+        hint = "pass an integer from -128 to 127"
+        raise ValueError(f"{source.name}: cells of type int8 cannot hold {fill_value=}; {hint}")
     shape = *grid, *header.lengths
     check_size(source.name, shape, blocks.dtype.itemsize, header.stop)
     indices = np.ravel_multi_index(codes, grid) if header.blocks else np.empty(0, np.int64)

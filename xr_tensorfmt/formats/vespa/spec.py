@@ -22,6 +22,7 @@ from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.vespa import TAGS
 
 LONG_BIT = 0x80
 """The bit of the first byte of integers with four bytes."""
@@ -34,8 +35,6 @@ COUNTS = range(MAX_INTEGER + 1)
 
 # Bits of the tag that state the parts of the header.
 SPARSE, DENSE, WITH_CELL_TYPE = 1, 2, 4
-
-TAGS = (1, 2, 3, 5, 6, 7)
 
 MAX_NAME_BYTES = 1 << 12
 """Limit on the bytes of a dimension name."""

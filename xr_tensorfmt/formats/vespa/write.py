@@ -204,10 +204,8 @@ def _find_file_names(
 def _check_lengths(checked: CheckedInput, variable: Variable, block_dims: list[str]) -> None:
     for dim, length in zip(variable.dims, variable.shape, strict=True):
         if length > MAX_INTEGER or not (length or dim in block_dims):
-            raise ValueError(
-                f"{checked.path}: {dim!r} has length {length}, expected 1 to {MAX_INTEGER}, or 0 "
-                "if it has a coordinate of strings"
-            )
+            expected = f"1 to {MAX_INTEGER}, or 0 if it has a coordinate of strings"
+            raise ValueError(f"{checked.path}: {dim!r} has length {length}, expected {expected}")
 
 
 def _check_attrs(
