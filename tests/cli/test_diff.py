@@ -204,6 +204,13 @@ def test_largest_difference_of_values(case: str) -> None:
     assert (np.count_nonzero(~same), largest, index) == expected
 
 
+def test_complex_numbers_are_shown_whole() -> None:
+    values = np.array([-1.2345678901234567e-100 - 9.876543210987654e-101j])
+    first, second = (xr.Dataset({"a": ("x", x)}) for x in (values, values.conj()))
+    line, _ = compare(first, second)
+    assert f"{str(values[0])!r} and {str(values[0].conj())!r} at [0]" in line
+
+
 def test_difference_larger_than_float64_is_infinite() -> None:
     for name, value in (("a", 1.7e308), ("b", -1.7e308)):
         save(f"{name}.tens", xr.Dataset({"tensor": ("x", [0.0, value])}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import lru_cache
 from math import hypot
 from operator import add
 from typing import Any
@@ -165,13 +164,6 @@ def iterate_blocks(variable: xr.Variable) -> Iterator[tuple[slice, ...]]:
         yield tuple(slice(indices.start, indices.stop) for indices in block)
 
 
-def _read_block(variable: xr.Variable, key: tuple[slice, ...]) -> Array:
-    """Return the values of a block. xarray selects everything slowly, so that is left out."""
-    is_whole = [part.stop - part.start for part in key] == [*variable.shape]
-    values: Array = (variable if is_whole else variable[key]).values
-    return values
-
-
 def _compare_variables(
     first: xr.Variable,
     second: xr.Variable,
@@ -187,7 +179,7 @@ def _compare_variables(
         return [*found, f"the shapes are {first.shape} and {second.shape}"]
     count, rank, largest = 0, -1.0, ""
     for key in iterate_blocks(first):
-        one, other = (_read_block(variable, key) for variable in (first, second))
+        one, other = (variable[key].values for variable in (first, second))
         same = are_close(one, other, rtol, atol)
         if same.all():
             continue
@@ -199,7 +191,7 @@ def _compare_variables(
             values = describe.to_plain((one[index], other[index]))
             by = "" if distance is None else f"by up to {float(distance):.6g}, "
             where = f" at {list(map(add, index, start))}" if index else ""
-            pair = " and ".join(shorten(repr(value), 40) for value in values)
+            pair = " and ".join(shorten(repr(value), 80) for value in values)  # whole numbers
             rank, largest = block_rank, f"{by}{pair}{where}"
         for axis in (axis for axis, dim in enumerate(first.dims) if dim in changed):
             others = tuple({*range(first.ndim)} - {axis})
@@ -211,7 +203,6 @@ def _compare_variables(
     return [*found, f"{count} of {first.size} values {verb}, {largest}"]
 
 
-@lru_cache
 def _name_dtype(dtype: np.dtype[Any], stored: str | None) -> str:
     """Return the name of a dtype, or of the dtype in the file, without the byte order."""
     is_narrow = stored is not None and not hasattr(np, stored)  # such as bfloat16
