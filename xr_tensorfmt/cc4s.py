@@ -20,6 +20,7 @@ from xr_tensorfmt.errors import warn
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
 from xr_tensorfmt.formats.cc4s.header import Dimension, complete_dimensions
 from xr_tensorfmt.formats.cc4s.write import (
+    ELEMENTS_BY_DTYPE,
     check_states,
     check_types,
     check_unit,
@@ -79,12 +80,18 @@ def open_calculation(
             f"open_calculation has no keyword {', '.join(sorted(refused))}, because tensors have "
             "different dimensions and names; call ds.rename"
         )
-    tensors = _open_tensors(_get_local_path(directory), chunks, open_options)
+    by_dim = chunks if isinstance(chunks, Mapping) else {}  # of the Dataset, not of its files
+    tensors = _open_tensors(_get_local_path(directory), None if by_dim else chunks, open_options)
     infos = {name: get_file_info(ds[name].variable, "cc4s") for name, ds in tensors.items()}
     if conflict := header.find_unit_conflict({name: infos[name]["unit"] for name in infos}):
         warn(f"{directory}: {conflict}")
     dimensions = {n: complete_dimensions(n, x["shape"], x["types"]) for n, x in infos.items()}
     state, dims = _share_dims(str(directory), dimensions)
+    for name, ds in tensors.items() if by_dim else ():
+        variable, named = ds[name].variable, zip(ds[name].dims, dims[name], strict=True)
+        sizes = dict.fromkeys(variable.dims, -1) | variable.encoding.get("preferred_chunks", {})
+        sizes |= {old: by_dim[new] for old, new in named if new in by_dim}
+        tensors[name] = ds.assign({name: variable.chunk(sizes)})
     try:
         merged = _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())
     except xr.MergeError as error:
@@ -145,6 +152,9 @@ def to_calculation(
         ds = ds.rename(dims)
     _check(ds, str(directory))
     checked = check_input(ds, str(directory), "cc4s", encoding)
+    encoded = checked.encode(ELEMENTS_BY_DTYPE)
+    for name, variable in encoded.variables.items():
+        encoded.choose_conversion(name, variable, ELEMENTS_BY_DTYPE)
     directory = _get_local_path(directory)
     files = _group_by_file(ds, directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -168,9 +178,8 @@ def to_calculation(
             check_types(str(directory), file, name, variable, types)
             checked.warn_of_order(name, variable.dims)
             info = tensors[name].encoding["tensorfmt"]
-            info["types"] = tuple(types[str(dim)] for dim in variable.dims)
-            if components[name] != name:
-                info |= {"format": "cc4s", "component": components[name]}
+            info |= {"format": "cc4s", "types": tuple(types[str(dim)] for dim in variable.dims)}
+            info["component"] = components[name] if components[name] != name else None
         chosen = {new: checked.encoding.get(name, {}) for name, new in components.items()}
         path = directory / f"{file}{YAML}"
         tensors.rename(components).tensorfmt.to_file(path, "cc4s", encoding=chosen)
@@ -181,12 +190,9 @@ def to_calculation(
 def _group_by_file(ds: Dataset, directory: Path) -> dict[str, dict[str, str]]:
     """Return the files to write, with their variables and the components that these become."""
     files: dict[str, dict[str, str]] = {}
-    for name, tensor in ds.data_vars.items():
-        file, _, component = str(name).rpartition(".")
-        file_info = get_file_info(tensor.variable, "cc4s")
-        if not file or (file_info and "component" not in file_info):
-            file = component = str(name)
-        files.setdefault(file, {})[str(name)] = component
+    for name in map(str, ds.data_vars):
+        file, _, component = name.rpartition(".")
+        files.setdefault(file or name, {})[name] = component
     for file in files:
         if not is_file_name(file):  # such as ../a
             raise ValueError(f"{directory}: {file!r} cannot be the name of a file; rename it")
@@ -263,10 +269,7 @@ def _open_tensors(
 ) -> dict[str, Dataset]:
     """Open each tensor as a Dataset, by the name in the calculation."""
     if directory.is_file():
-        raise NotADirectoryError(
-            f"{directory}: Not a directory but a file; pass its directory {directory.parent},"
-            " or open the file with xarray.open_dataset"
-        )
+        raise NotADirectoryError(f"{directory}: Not a directory; pass its directory")
     tensors: dict[str, Dataset] = {}
     for path in map(Path, list_files(str(directory), None, None)):
         is_elements = path.name.casefold().endswith(ELEMENTS)
@@ -348,6 +351,9 @@ def _check(ds: Dataset, directory: str) -> None:
     numbers = check_states(directory, tensors, coordinates)
     size = tensors[header.ENERGIES].size if header.ENERGIES in tensors else 0
     occupied = ds.get(header.OCCUPIED, DataArray(np.ones(size, bool)))
+    fermi = simplify(ds[header.ENERGIES].attrs.get("fermiEnergy")) if size else None
+    if isinstance(fermi, int | float):  # cc4s counts the states below it
+        occupied = DataArray(ds[header.ENERGIES].values < fermi)
     number = int(np.count_nonzero(occupied))
     if header.VERTEX in tensors and get_file_info(tensors[header.VERTEX], "cc4s") and not numbers:
         warn(
@@ -362,7 +368,7 @@ def _check(ds: Dataset, directory: str) -> None:
     elif not occupied[:number].all():
         dims = (d for d in ds.sizes if str(d).startswith(header.STATE) and ds.sizes[d] == size)
         warn(
-            f"the {number} occupied states are not the first of the {size} states, as cc4s "
-            f"expects; sort all dimensions of states: order = ds.{header.ENERGIES}.values"
-            f".argsort(); ds = ds.isel({', '.join(f'{dim}=order' for dim in dims)})"
+            f"the {number} occupied states are not the first of the {size} states, as cc4s expects"
+            f"; sort slices alike, and sort all dimensions of states: order = ds.{header.ENERGIES}."
+            f"values.argsort(); ds = ds.isel({', '.join(f'{dim}=order' for dim in dims)})"
         )

@@ -913,7 +913,8 @@ def test_other_states_along_an_axis_are_refused(
 def test_line_of_the_warning_sorts_all_states(working_directory: Path) -> None:
     write_calculation(working_directory / "all", is_complex=False)
     states = select(open_calculation("all"), [4, 0, 6, 1, 5, 2, 3])
-    with pytest.warns(TensorFormatWarning, match="not the first of the 7 states") as caught:
+    message = "not the first of the 7 states.*sort slices alike"
+    with pytest.warns(TensorFormatWarning, match=message) as caught:
         to_calculation(states, "mixed")
     lines = str(caught[0].message).partition("sort all dimensions of states: ")[2]
     names: dict[str, Any] = {"ds": open_calculation("mixed")}
@@ -1065,3 +1066,95 @@ def test_states_of_files_opened_one_by_one_cannot_be_compared(tmp_path: Path) ->
         to_calculation(ds.sortby("EigenEnergies"), tmp_path / "part")
     made = ds.map(lambda variable: variable + 0).drop_encoding()
     to_calculation(made, tmp_path / "made")
+
+
+@pytest.mark.parametrize("size", [2, (1, 3, 3), "auto"])
+def test_chunks_are_those_of_the_dims_of_the_dataset(tmp_path: Path, size: Any) -> None:
+    write_calculation(tmp_path, is_complex=True)
+    write_amplitudes(tmp_path)
+    plain = open_calculation(tmp_path)
+    dim = plain["Amplitudes.ph"].dims[1] if size == 2 else "State"
+    ds = open_calculation(tmp_path, chunks={dim: size}, chunk_bytes="1KiB")
+    assert all(tensor.chunks is not None for tensor in ds.data_vars.values())
+    expected = {2: (2, 1), "auto": (STATES,)}.get(size, size)
+    assert ds[["CoulombVertex", "Amplitudes.ph"]].chunks[dim] == expected
+    assert len(ds.CoulombVertex.chunks[2]) > 1  # the chunks of other dimensions are preferred
+    assert all(coordinate.chunks is None for coordinate in ds.coords.values())
+    xr.testing.assert_identical(ds.compute(), plain.compute())
+
+
+@pytest.mark.parametrize("change", [lambda tensor: tensor, lambda tensor: tensor * 1])
+def test_names_decide_which_tensors_are_components(tmp_path: Path, change: Any) -> None:
+    write_calculation(tmp_path / "all", is_complex=False)
+    write_amplitudes(tmp_path / "all")
+    cf.save(tmp_path / "all", "Single", np.ones((4, 3)))
+    ds = open_calculation(tmp_path / "all")
+    ds["DeltaIntegralsPPHH"] = change(ds["Amplitudes.pphh"])
+    ds["Amplitudes.hp"] = change(ds["Single"])
+    to_calculation(ds.drop_vars("Single"), tmp_path / "new")
+    assert {path.name for path in (tmp_path / "new").glob("[AD]*.elements")} == {
+        *(f"Amplitudes.components.{name}.elements" for name in ("ph", "pphh", "hp")),
+        "DeltaIntegralsPPHH.elements",
+    }
+    assert set(open_calculation(tmp_path / "new").data_vars) == set(ds.data_vars) - {"Single"}
+
+
+def make_calculation(energies: Any, **attrs: Any) -> xr.Dataset:
+    """Return a calculation that was not opened from files."""
+    dims, values = ("AuxiliaryField", "State", "State_2"), np.ones((2, 4, 4), complex)
+    return xr.Dataset(
+        {
+            "CoulombVertex": (dims, values, {"unit": 1.0}),
+            "EigenEnergies": ("State", energies, {"unit": 1.0, **attrs}),
+        }
+    )
+
+
+def test_computed_states_must_be_sorted(tmp_path: Path) -> None:
+    ds = make_calculation([0.5, -1.0, 1.0, 2.0], fermiEnergy=0.0)
+    with pytest.warns(TensorFormatWarning, match="the 1 occupied states are not the first of the"):
+        to_calculation(ds, tmp_path / "mixed")
+    order = ds.EigenEnergies.values.argsort()
+    to_calculation(ds.isel(State=order, State_2=order), tmp_path / "sorted")
+
+
+@pytest.mark.parametrize("fermi", [None, "0.3", "abc", [0.3]])
+def test_fermi_energies_that_are_no_numbers_are_reported(tmp_path: Path, fermi: Any) -> None:
+    ds = make_calculation([-1.0, 0.5, 1.0, 2.0], fermiEnergy=fermi)
+    if fermi is None:
+        del ds.EigenEnergies.attrs["fermiEnergy"]
+    message = f"fermiEnergy of 'EigenEnergies' is {re.escape(repr(fermi))}, but cc4s counts"
+    with pytest.warns(TensorFormatWarning, match=message):
+        to_calculation(ds, tmp_path / "new")
+    with pytest.warns(TensorFormatWarning, match=message):
+        ds.EigenEnergies.tensorfmt.to_file(tmp_path / "EigenEnergies.yaml")
+
+
+def test_dtypes_are_checked_before_a_file_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"encoding=\{'EigenEnergies': \{'dtype'"):
+        to_calculation(make_calculation([-1, 1, 2, 3], fermiEnergy=0), tmp_path / "new")
+    ds = make_calculation([-1.0, 1.0, 2.0, 3.0], fermiEnergy=0.0)
+    ds = ds.assign_coords(occupied=("State", [True, False, False, False]))
+    ds["Amplitudes.ph"] = ("State_3", "State_4"), np.ones((3, 1), "c8"), {"unit": 1.0}
+    with pytest.raises(ValueError, match=r"encoding=\{'Amplitudes.ph': \{'dtype'"):
+        to_calculation(ds, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    types = {"Amplitudes.ph": {"dtype": "complex128"}}
+    to_calculation(ds, tmp_path / "new", encoding=types)
+    assert open_calculation(tmp_path / "new")["Amplitudes.ph"].dtype == "complex128"
+
+
+def test_lost_unit_is_named(tmp_path: Path) -> None:
+    write_calculation(tmp_path / "all", is_complex=False)
+    ds = open_calculation(tmp_path / "all")
+    ds["CoulombVertex"] = ds.CoulombVertex.drop_attrs()
+    with pytest.raises(ValueError, match=r"unit 1\.0, but 0\.25 in the file.*keep 'unit'"):
+        to_calculation(ds, tmp_path / "new")
+
+
+def test_dims_of_new_integrals_are_suggested_by_length(tmp_path: Path) -> None:
+    ds = make_calculation([-1.0, 1.0, 2.0, 3.0], fermiEnergy=0.0)
+    ds["CoulombIntegrals.pphh"] = ("a", "b", "i", "j"), np.ones((3, 3, 1, 1)), {"unit": 1.0}
+    message = r"to \('State', 'State_2', 'State_3', 'State_4'\) or with other numbers"
+    with pytest.raises(ValueError, match=message):
+        to_calculation(ds, tmp_path / "new")

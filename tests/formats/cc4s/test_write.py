@@ -223,6 +223,9 @@ class TestRoundTrips:
         to_file(open_lazily(tmp_path / "a.yaml")[["ph"]], tmp_path / "b.yaml")
         assert (tmp_path / "b.components.ph.elements").exists()
         xr.testing.assert_identical(load(tmp_path / "b.yaml"), make_integrals()[["ph"]])
+        to_file(open_lazily(tmp_path / "a.yaml").ph.rename("other"), tmp_path / "other.yaml")
+        assert "type: Tensor\n" in (tmp_path / "other.yaml").read_text()
+        assert (tmp_path / "other.elements").exists()
 
     def test_default_unit_is_one(self, tmp_path: Path) -> None:
         to_file(xr.DataArray(np.ones(2), dims="x", name="a"), tmp_path / "a.yaml")

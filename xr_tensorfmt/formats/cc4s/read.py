@@ -197,8 +197,7 @@ def _convert_attrs(entry: TensorEntry, attrs: Mapping[str, Any]) -> dict[str, An
     """Convert attributes to atomic units."""
     keys = header.get_unit_keys(entry.lengths, entry.types)
     converted = {k: _multiply(v, entry.unit) if k in keys else v for k, v in attrs.items()}
-    if "unit" in attrs:
-        converted["unit"] = 1.0
+    converted |= {"unit": 1.0} if "unit" in attrs else {}
     return converted if entry.unit == 1 else converted | {header.APPLIED_UNIT: entry.unit}
 
 

@@ -49,7 +49,7 @@ Types = Mapping[str, str | None]
 """Types of dimensions by name."""
 
 _SCALAR_TYPES = {element.name: name for name, element in header.SCALAR_TYPES.items()}
-_ELEMENTS = {element.name: element for element in header.SCALAR_TYPES.values()}
+ELEMENTS_BY_DTYPE = {element.name: element for element in header.SCALAR_TYPES.values()}
 
 
 def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = None) -> FilePlan:
@@ -60,7 +60,7 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
             f"{checked.path}: the path of a cc4s tensor names its YAML file; end it with {YAML}"
         )
     cc4s_object = header.get_variable_name(stem)
-    checked = _remove_numbers(checked, cc4s_object).encode(_ELEMENTS)
+    checked = _remove_numbers(checked, cc4s_object).encode(ELEMENTS_BY_DTYPE)
     is_set = _is_set(checked)
     types, default_dims = choose_types(checked.variables, cc4s_object)
     _check_stem(checked.path, stem, types)
@@ -119,12 +119,11 @@ def _plan_tensor(
     if is_only and (conflict := header.find_rank_conflict(cc4s_object, variable.ndim)):
         warn(f"{checked.path}: {name!r} has {conflict}")
     checked.warn_of_order(name, variable.dims)
-    conversion = checked.choose_conversion(name, variable, _ELEMENTS)
+    conversion = checked.choose_conversion(name, variable, ELEMENTS_BY_DTYPE)
     element = conversion.element
-    if elements is None:  # some programs read energies only as text
-        was_text = get_file_info(variable, "cc4s").get("elements") == header.TEXT
-        elements = "text" if was_text or cc4s_object == ENERGIES else "binary"
-    is_text = elements == "text"
+    was_text = get_file_info(variable, "cc4s").get("elements") == header.TEXT
+    # Some programs read energies only as text.
+    is_text = elements == "text" if elements else was_text or cc4s_object == ENERGIES
     metadata, noted = _split_attrs(checked, name, variable, cc4s_object, types)
     fields = {
         "version": header.VERSION,
@@ -157,9 +156,9 @@ def check_unit(path: str, name: str, variable: Variable) -> float:
     if is_applied or stored != unit:
         raise ValueError(
             f"{path}: {name!r} has the unit {unit}, but {stored} in the file that it was opened "
-            "from, and cc4s may rely on that; open it without apply_unit=True, or delete the "
-            f"attribute {header.APPLIED_UNIT!r} and call drop_encoding() on it if no file of its "
-            "calculation has another unit"
+            "from, and cc4s may rely on that; open it without apply_unit=True and keep 'unit', or "
+            "delete the attribute 'applied_unit', if any, and call drop_encoding() on it if no "
+            "file of its calculation has another unit"
         )
     return float(unit)
 
@@ -192,14 +191,15 @@ def _find_orphans(
 
 
 def _is_set(checked: CheckedInput) -> bool:
-    """Return whether to write a TensorSet: for several variables, or for a component."""
+    """Return whether to write a TensorSet: for several variables, or a component of this name."""
     names = list(checked.variables)
     if not 0 < len(names) <= MAX_COMPONENTS:
         raise ValueError(
             f"{checked.path}: there are {len(names)} variables to write, expected 1 to "
             f"{MAX_COMPONENTS}, the components of a TensorSet; write other files"
         )
-    is_set = len(names) > 1 or "component" in get_file_info(checked.variables[names[0]], "cc4s")
+    component = get_file_info(checked.variables[names[0]], "cc4s").get("component")
+    is_set = len(names) > 1 or component == names[0]
     folded = Counter(map(str.casefold, names))
     for name in names if is_set else ():
         if not is_file_name(name) or folded[name.casefold()] > 1:
@@ -254,6 +254,11 @@ def _remove_numbers(checked: CheckedInput, cc4s_object: str) -> CheckedInput:
 def _remove_occupied(checked: CheckedInput, name: str, metadata: Mapping[str, Any]) -> CheckedInput:
     """Remove the coordinate that the reader derives, and warn if it would change."""
     energies, fermi = metadata.get("energies"), metadata.get("fermiEnergy")
+    if name == ENERGIES and energies and not isinstance(fermi, int | float):
+        warn(
+            f"{checked.path}: the attribute fermiEnergy of {name!r} is {fermi!r}, but cc4s counts "
+            "the occupied states below it; set it to a number"
+        )
     others = dict(checked.coordinates)
     coordinate = others.pop(header.OCCUPIED, None)
     if coordinate is None or energies is None or not isinstance(fermi, int | float):
@@ -301,13 +306,11 @@ def _find_types(variable: Variable) -> dict[str, str | None]:
     is_in_order = len(stored) == len(dims) and all(
         name == dim or dim not in stored for name, dim in zip(stored, dims, strict=True)
     )
-    in_order = [*stored.values()] if is_in_order else [None] * len(dims)
     types: dict[str, str | None] = {}
-    for dim, by_position in zip(dims, in_order, strict=True):
-        has_no_type = re.fullmatch(r"dim_\d+(_\d+)?", dim)  # the name of ``State_2`` has one
-        plain = None if has_no_type else re.sub(r"_([2-9]|[1-9]\d+)$", "", dim) or dim
+    for axis, dim in enumerate(dims):
+        plain = re.sub(r"^dim_\d+(_\d+)?$|_([2-9]|[1-9]\d+)$", "", dim) or None  # dim_0_2 has none
         is_renamed = is_in_order and plain not in TYPES
-        types[dim] = stored.get(dim, by_position if is_renamed else plain)
+        types[dim] = stored.get(dim, [*stored.values()][axis] if is_renamed else plain)
     return types
 
 
@@ -323,10 +326,10 @@ def check_types(path: str, cc4s_object: str, name: str, variable: Variable, type
     fits = all(kind in (None, own) for kind, own in zip(actual, expected, strict=False))
     if fits or actual == list(get_file_info(variable, "cc4s").get("types", ())):
         return
-    dims = make_dims_unique([[Dimension(1, of_object) for of_object in expected]])[0]
+    dims = make_dims_unique([[*map(Dimension, variable.shape, expected)]])[0]
     raise ValueError(
-        f"{path}: {name!r} has the dims {variable.dims}, but cc4s expects the types "
-        f"{expected} for {cc4s_object}; transpose or rename them, for instance to {dims}"
+        f"{path}: {name!r} has the dims {variable.dims}, but cc4s expects the types {expected} for "
+        f"{cc4s_object}; transpose or rename them, for instance to {dims} or with other numbers"
     )
 
 
