@@ -225,6 +225,34 @@ def test_dtype_of_a_coordinate_in_the_header_is_used(tmp_path: Path) -> None:
         assert xr.open_dataset(tmp_path / f"a.{suffix}").x.dtype == np.float32
 
 
+TIMES = np.array(["2000-01-01T00:00:01", "2000-01-02"], "M8[ns]")
+LABELS: list[tuple[Any, Any, str]] = [
+    (TIMES, "M8[s]", r"datetime64\[s\]"),
+    (TIMES - TIMES[0], "m8[s]", r"timedelta64\[s\]"),
+    (np.arange(2), "M8[s]", r"datetime64\[s\]"),
+    (np.arange(2), "m8[s]", r"timedelta64\[s\]"),
+    (np.arange(2), "U2", "str"),
+    (np.arange(2), "bfloat16", "bfloat16"),
+    (np.array([1 + 2j, 3 - 1j]), "f8", "complex128, and as float64 it would lose its imaginary"),
+]
+
+
+@pytest.mark.parametrize("chunks", [None, 1])
+@pytest.mark.parametrize("suffix", ["tens", "pycauset", "yaml", "safetensors"])
+@pytest.mark.parametrize(("labels", "dtype", "words"), LABELS, ids=str)
+def test_dtype_that_a_coordinate_cannot_have_is_refused(
+    tmp_path: Path, suffix: str, chunks: int | None, labels: Any, dtype: str, words: str
+) -> None:
+    """Encoded times are integers, which became times since 1970."""
+    if (suffix, dtype) == ("safetensors", "bfloat16"):
+        pytest.skip("safetensors stores coordinates as tensors of this dtype")
+    ds = xr.Dataset({"w": ("x", np.arange(2.0))}, {"t": ("x", labels)})
+    path = tmp_path / f"a.{suffix}"
+    with pytest.raises(ValueError, match=f"'t' is {words}"):
+        to_file(ds.chunk(x=chunks) if chunks else ds, path, encoding={"t": {"dtype": dtype}})
+    assert not path.exists()
+
+
 @pytest.mark.parametrize("info", [5, "mag", None, ["dims"]])
 @pytest.mark.parametrize("name", ["a.mag", "a.safetensors", "a.tens", "a.npy", "a.yaml"])
 def test_encoding_of_other_type_is_ignored(tmp_path: Path, name: str, info: Any) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.elements import Array, build_elements
 from xr_tensorfmt.core.file_format import (
     Container,
     Names,
@@ -84,9 +84,7 @@ class EmbeddedMetadata:
         members = {"version": VERSION, **vars(self)}
         for name in ("tensors", "coordinates"):
             members[name] = {
-                key: {
-                    member: value for member, value in vars(variable).items() if value is not None
-                }
+                key: {k: value for k, value in vars(variable).items() if value is not None}
                 for key, variable in members[name].items()
             }
         return {name: value for name, value in members.items() if value}
@@ -229,8 +227,9 @@ def embed_coordinates(
             if variable.size * max(1, variable.dtype.itemsize) > MAX_EMBEDDED_BYTES:
                 large = f"{subject} of {variable.size} labels is too large for a header"
                 raise TypeError(f"{large}; call drop_vars({name!r})")
-            values = array_to_json(checked.compute_values(name, variable, subject), subject)
-            embedded[name] = replace(embed_variable(checked, name, variable), values=values)
+            values = checked.compute_values(name, variable, subject, _NUMBERS)
+            data = array_to_json(values, subject)
+            embedded[name] = replace(embed_variable(checked, name, variable), values=data)
     return embedded
 
 
@@ -281,6 +280,8 @@ MAX_LEVELS = 32
 """Limit on nested lists and dicts in an attribute. dask allows less than 100."""
 
 _DTYPE_KINDS = "biufcmMS"
+_CODES = "?" + np.typecodes["AllInteger"] + np.typecodes["AllFloat"]
+_NUMBERS = build_elements(np.dtype(code).name for code in _CODES)
 _DTYPE_NAME = re.compile(r"[<>|]([biufcSU]\d{1,8}|[mM]8(\[\w{1,8}\])?)|\|O|T")
 # Limit on an array of strings, each of which takes the memory of the longest one.
 _MAX_STRING_BYTES = 64 << 20
@@ -357,9 +358,7 @@ def _parse_strings(strings: Sequence[str], dtype: np.dtype[Any]) -> Array:
         width = max(dtype.itemsize // 4, *map(len, strings), 0)
         is_small = 4 * width * len(strings) <= _MAX_STRING_BYTES
         dtype = np.dtype(f"U{width}" if is_small else object)
-    array: Array = np.empty(len(strings), dtype=dtype)
-    array[:] = strings
-    return array
+    return np.array(strings, dtype=dtype)
 
 
 def _check_string(string: object, subject: str) -> str:

@@ -282,18 +282,20 @@ class CheckedInput:
         exact = not is_set and (stored is None or "scale_factor" not in variable.attrs)
         return self.build_conversion(name, variable, dtype, elements, exact=exact)
 
-    def compute_values(self, name: str, variable: Variable, subject: str) -> Array:
-        """Return values that a format embeds, in the dtype that the user has set."""
+    def compute_values(
+        self, name: str, variable: Variable, subject: str, elements: Mapping[str, Element]
+    ) -> Array:
+        """Return values that a format embeds. Numbers have the dtype that the user has set."""
         if not isinstance(variable.dtype, np.dtype):
             raise TypeError(
                 f"{subject} has the pandas dtype {variable.dtype}, which JSON does not support; "
                 "convert it with astype(...)"
             )
         values = np.asarray(variable.values)
-        dtype = variable.encoding.get("dtype")
-        if dtype is None or get_stored_name(dtype) is not None or not is_numeric(values.dtype):
+        if get_dtype_name(values.dtype) not in elements:
             return values
-        return Conversion(name, Plain(np.dtype(dtype)), exact=False).apply(values)
+        embedded = replace(self, format=f"a coordinate in {self.format}")
+        return embedded.choose_conversion(name, variable, elements).apply(values)
 
     def build_conversion(
         self,
@@ -388,8 +390,7 @@ def _cast(name: str, variable: Variable, dtype: np.dtype[Any], is_rounded: bool)
     conversion = Conversion(name, Plain(dtype), exact=not is_rounded)
 
     def convert(values: Any) -> Any:
-        rounded = np.around(values) if is_rounded and dtype.kind in "iu" else values
-        return conversion.apply(rounded)
+        return conversion.apply(np.around(values) if is_rounded and dtype.kind in "iu" else values)
 
     converted: Variable = apply_ufunc(convert, variable, dask="parallelized", output_dtypes=[dtype])
     return converted
