@@ -167,6 +167,23 @@ def test_numbers_are_rounded_only_if_requested(path: Path) -> None:
     assert (load(path).a[0] == np.float32(1.1015625)).all()
 
 
+@pytest.mark.parametrize("is_chunked", [False, True])
+@pytest.mark.parametrize("suffix", ["tens", "mag", "safetensors", "pycauset"])
+@pytest.mark.parametrize("attribute", ["_FillValue", "missing_value"])
+def test_masked_integers_are_rounded_only_if_requested(
+    tmp_path: Path, attribute: str, suffix: str, is_chunked: bool
+) -> None:
+    path = tmp_path / f"a.{suffix}"
+    whole = xr.Dataset({"w": ("x", [1, np.nan, 3])})
+    to_file(whole, path, encoding={"w": {"dtype": "i2", attribute: -1}})
+    part = xr.Dataset({"w": ("x", [2.6])})
+    part = part.chunk() if is_chunked else part
+    check_refused(part, path, {"x": [0]}, r"'w' contains .*2\.6.*, which int16 cannot represent")
+    to_file(part.round(), path, region={"x": [1]})
+    to_file(part, path, region={"x": [2]}, encoding={"w": {"dtype": "i2"}})
+    np.testing.assert_array_equal(load(path).w, [1, 3, 3])
+
+
 def check_refused(data: xr.Dataset, path: Path, region, match: str, **options) -> None:
     before = path.read_bytes()
     with pytest.raises(ValueError, match=match):
@@ -841,6 +858,41 @@ def test_times_are_written_in_the_units_of_the_file(
     after = xr.load_dataset(path, engine="tensorfmt", decode_cf=False)
     np.testing.assert_array_equal(after.v, [0, *expected, 3])
     assert after.v.attrs == stored
+
+
+LATE = np.array(["2000-01-03T06:00:01"], "M8[ns]")
+NEAR = np.array(["1900-01-01T00:00:02"], "M8[ns]")
+TIMES_OF_A_DTYPE: list[tuple[dict[str, Any], Any, Any, str]] = [
+    ({"dtype": "f4", "units": "seconds since 1900-01-01"}, NEAR, LATE, "3155868001"),
+    ({"dtype": "f4", "units": "seconds"}, NEAR - NEAR, LATE - NEAR, "3155867999"),
+    ({"dtype": "i4", "units": SINCE}, DAYS[:1], ["NaT"], r"\(NaT in times\)"),
+]
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+@pytest.mark.parametrize(("encoding", "stored", "new", "words"), TIMES_OF_A_DTYPE)
+def test_times_that_the_dtype_of_the_file_cannot_represent_raise(
+    tmp_path: Path, is_chunked: bool, encoding: dict[str, Any], stored: Any, new: Any, words: str
+) -> None:
+    path = tmp_path / "a.tens"
+    to_file(xr.Dataset({"t": ("x", stored)}), path, encoding={"t": encoding})
+    part = xr.Dataset({"t": ("x", np.asarray(new, stored.dtype))})
+    part = part.chunk() if is_chunked else part
+    check_refused(part, path, {}, f"'t' contains .*{words}.*, which .* cannot represent")
+    to_file(xr.Dataset({"t": ("x", stored)}), path, region={})
+    if encoding["dtype"] == "f4":
+        to_file(part, path, region={}, encoding={"t": {"dtype": "f4"}})
+
+
+def test_labels_that_are_rounded_times_do_not_prevent_writing(tmp_path: Path) -> None:
+    encoding = {"t": {"dtype": "f4", "units": "days since 1999-01-01"}}
+    times = xr.date_range("2000-01-01T08", periods=3)
+    for suffix in ("tens", "mag"):
+        path = tmp_path / f"a.{suffix}"
+        to_file(xr.Dataset({"w": ("t", np.ones(3, "f4"))}, {"t": times}), path, encoding=encoding)
+        part = load(path).isel(t=[1]) * 5
+        to_file(part, path, region="auto")
+        np.testing.assert_array_equal(load(path).w, [1, 5, 1])
 
 
 @pytest.mark.filterwarnings("ignore:Times can't be serialized")

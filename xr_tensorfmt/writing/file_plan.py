@@ -108,9 +108,11 @@ class Conversion:
         if self.exact and self.element.dtype.kind in "fc" and dtype.kind not in "iu":
             encoding = {self.name: {"dtype": self.element.name}}
             way, other = f"pass {encoding=} to round such values", f"'{dtype}'"
+        value = values[~preserved].flat[0]
+        note = " (NaT in times)" if dtype == np.int64 and value == np.iinfo(np.int64).min else ""
         raise ValueError(
-            f"{self.name!r} contains {values[~preserved].flat[0]!r}, which {self.element.name} "
-            f"cannot represent; {way}, or choose {other} for the file to keep them"
+            f"{self.name!r} contains {value!r}{note}, which {self.element.name} cannot represent; "
+            f"{way}, or choose {other} for the file to keep them"
         )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from dask.delayed import Delayed
 from xarray import DataArray, Variable
 
+from xr_tensorfmt.core.elements import build_file_dtype
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.file_format import Container, Tensor
 from xr_tensorfmt.core.header import HeaderReader
@@ -194,7 +195,12 @@ def _encode_like(checked: CheckedInput, tensors: Mapping[str, Tensor]) -> dict[s
         is_encoded = cf.list_required(variable.attrs, variable) or "_Unsigned" in keys
         if keys and not is_encoded and (is_time or "units" not in keys):
             decoded[name] = variable.copy(deep=False)
-            requested = {key: attrs[key] for key in keys} | {"dtype": tensors[name].layout.dtype}
+            dtype = tensors[name].layout.dtype
+            if is_time and dtype.kind == "f" and name in checked.variables:
+                dtype = np.dtype(np.float64)  # xarray would round, and `_plan_variable` does not
+            elif name not in checked.encoding:  # values are rounded to a dtype of the user only
+                dtype = build_file_dtype(dtype.name, dtype)
+            requested = {key: attrs[key] for key in keys} | {"dtype": dtype}
             decoded[name].encoding = {"calendar": "standard"} | requested
     encoded = replace(checked, variables=decoded, coordinates={}).encode(()).variables
     for name, variable in encoded.items():
