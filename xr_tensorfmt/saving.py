@@ -197,9 +197,12 @@ def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any)
 
 def save(plan: FilePlan, location: Location, *, overwrite: bool, compute: bool) -> Delayed | None:
     """Write all files, then publish them one after the other."""
-    _find_orphans(plan, location)  # raises if the file must not be replaced
-    if plan.rename and overwrite and not location.is_local and _read_existing(location, 1):
-        plan = plan.rename()  # a store cannot restore previous objects
+    replaced = _list_replaced(plan, location)  # raises if the file must not be replaced
+    if plan.rename and overwrite:
+        names = [part.name for part in plan.siblings if part.name not in replaced]
+        # A store cannot restore previous objects, so those of the replaced index are kept, too.
+        others = [*map(location.sibling, names), *(() if location.is_local else (location,))]
+        plan = plan.rename() if any(_read_existing(other, 1) for other in others) else plan
     parts = [(part, location.sibling(part.name)) for part in plan.siblings] + [(plan, location)]
     targets = [build_target(target, part.size, overwrite=overwrite) for part, target in parts]
     targets = [replace(file, is_planned=not compute) for file in targets]
@@ -234,7 +237,7 @@ def _finish(
 ) -> None:
     """Complete and publish files, and remove orphaned sibling files."""
     plan, index = parts[-1]
-    is_set = index.is_local and (len(files) > 1 or plan.find_orphans is not None)
+    is_set = index.is_local and (len(files) > 1 or plan.list_replaced is not None)
     with ExitStack() as stack:
         for file in files:
             stack.callback(file.discard)
@@ -242,9 +245,11 @@ def _finish(
             file.complete(part.pieces)
         _check_inodes(files, set(inodes))  # afterwards, because `complete` may create a file
         with lock_set(index.path) if is_set else nullcontext():
-            orphans = _find_orphans(plan, index)
+            replaced = _list_replaced(plan, index)
             files[-1].publish(files[:-1])
-            _remove([index.sibling(name) for name in orphans])
+            # Some file systems do not distinguish upper and lower case.
+            written = {part.name.casefold() for part, _ in parts}
+            _remove([index.sibling(name) for name in replaced if name.casefold() not in written])
 
 
 def _check_inodes(files: Sequence[AtomicFile], inodes: set[int]) -> None:
@@ -289,22 +294,22 @@ def _read_existing(location: Location, stop: int = MAX_REPLACED_BYTES) -> bytes:
     return b""
 
 
-def _find_orphans(plan: FilePlan, location: Location) -> Collection[str]:
-    """Return siblings that only the existing file lists. Raise if it must not be replaced."""
+def _list_replaced(plan: FilePlan, location: Location) -> Collection[str]:
+    """Return the siblings of the existing file. Raise an error if it must not be replaced."""
     for conflict in map(location.sibling, plan.conflicts):
         if _read_existing(conflict, 1):
             raise FileExistsError(
                 f"{location.name} was not written, because {conflict.name} is another form of the "
                 "same data, or lists files of the same names; remove it first, or write elsewhere"
             )
-    if plan.find_orphans is None:
+    if plan.list_replaced is None:
         return ()
     try:
         existing = _read_existing(location)
     except PermissionError as error:
         warn(f"{location.name} cannot be read ({error}); files that only it lists may remain")
         return ()
-    return plan.find_orphans(existing)
+    return plan.list_replaced(existing)
 
 
 def _remove(orphans: Sequence[Location]) -> None:

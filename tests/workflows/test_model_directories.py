@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
+import fsspec
 import ml_dtypes
 import numpy as np
 import pytest
@@ -509,6 +510,34 @@ class TestTwoForms:
         for index, model in models.items():
             xr.testing.assert_equal(open_model(f"{directory}/{index}"), model)
             assert validate(f"{directory}/{index}") == []
+
+    @pytest.mark.parametrize("protocol", ["", "memory://"])
+    @pytest.mark.parametrize("number", [1, 2])
+    def test_files_that_the_index_does_not_list_are_kept(
+        self, tmp_path: Path, memory: MemoryFileSystem, number: int, protocol: str
+    ) -> None:
+        directory = f"{protocol}{tmp_path}"
+        other, index = (
+            f"{directory}/model-0000{number}-of-00002.safetensors",
+            f"{directory}/{INDEX}",
+        )
+        to_file(make_model(7), other)
+        for offset in (0, 1):  # the second time, the index exists
+            to_file(make_model(offset), index, max_shard_bytes=24)
+            xr.testing.assert_equal(open_model(other), make_model(7))
+            xr.testing.assert_equal(open_model(index), make_model(offset))
+            # The files of the replaced index are removed.
+            assert len(fsspec.open_files(f"{directory}/*.safetensors")) == 3
+        with pytest.raises(FileExistsError):
+            to_file(make_model(), index, max_shard_bytes=24, mode="w-")
+
+    def test_files_keep_their_names_if_their_index_lists_them(self, tmp_path: Path) -> None:
+        for count in (3, 2, 2, 3, 1):
+            model = xr.Dataset({f"{n}.w": ("x", np.full(6, n, "f4")) for n in range(count)})
+            to_file(model, tmp_path / INDEX, max_shard_bytes=24)
+            names = [f"model-{n:05}-of-{count:05}.safetensors" for n in range(1, count + 1)]
+            assert sorted(path.name for path in tmp_path.iterdir()) == [*names, INDEX]
+            xr.testing.assert_equal(open_model(tmp_path), model)
 
     def test_index_may_list_the_whole_model(self, tmp_path: Path) -> None:
         write_safetensors(tmp_path / "model.safetensors", {"0.w": _SUPPORTED})

@@ -48,14 +48,13 @@ class FilePlan:
         The variables.
     siblings : tuple of FilePlan
         Other files in the same directory, which are complete before this file appears.
-    find_orphans : callable, optional
-        Returns the names of sibling files that only the replaced file describes, given the content
-        of that file. They are removed after the new file appears. Raises ValueError, also before
-        values are computed, if that file must not be replaced.
+    list_replaced : callable, optional
+        Returns the names of the siblings of the replaced file, given its content. Those that are
+        not written again are removed at the end. Raises ValueError if it must not be replaced.
     conflicts : tuple of str
         Names of siblings with another form of the data. Writing is refused if one exists.
     rename : callable, optional
-        Returns the plan with new names of siblings, which replace none in a store.
+        Returns the plan with new names of siblings, which replace no file.
     name : str
         File name of a sibling.
     """
@@ -64,7 +63,7 @@ class FilePlan:
     pieces: tuple[Piece, ...]
     variables: tuple[PlannedVariable, ...]
     siblings: tuple[FilePlan, ...] = ()
-    find_orphans: Callable[[bytes], Collection[str]] | None = None
+    list_replaced: Callable[[bytes], Collection[str]] | None = None
     conflicts: tuple[str, ...] = ()
     rename: Callable[[], FilePlan] | None = None
     name: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from functools import partial
 from numbers import Real
@@ -92,12 +92,12 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
         fields.setdefault("metaData", {})[EMBEDDED_KEY] = encode_metadata(checked, note).decode()
     content = format_yaml(fields)
     parse_fields(checked.path, content)  # raises an error if the reader would
-    written = [file.name for file in files]
-    find_orphans = partial(_find_orphans, checked.path, stem, written, unitless)
+    list_replaced = partial(_list_replaced, checked.path, stem, unitless)
     # A tensor whose name contains ".components." has a file of elements like that of a component.
-    stems = {stem for name in written for stem in (header.get_stem(name), name[: -len(ELEMENTS)])}
+    stems = {header.get_stem(file.name) for file in files}
+    stems |= {file.name.removesuffix(ELEMENTS) for file in files}
     conflicts = tuple(sorted({f"{stem}{YAML}" for stem in stems} - {checked.file_name}))
-    return FilePlan(len(content), (Piece(0, content),), (), tuple(files), find_orphans, conflicts)
+    return FilePlan(len(content), (Piece(0, content),), (), tuple(files), list_replaced, conflicts)
 
 
 def _check_stem(path: str, stem: str, types: Types) -> None:
@@ -163,10 +163,8 @@ def check_unit(path: str, name: str, variable: Variable) -> float:
     return float(unit)
 
 
-def _find_orphans(
-    path: str, stem: str, written: Collection[str], unitless: str | None, replaced: bytes
-) -> list[str]:
-    """Return orphaned files of elements. Raise ValueError if properties or a unit are lost."""
+def _list_replaced(path: str, stem: str, unitless: str | None, replaced: bytes) -> list[str]:
+    """Return the replaced files of elements. Raise ValueError if properties or a unit are lost."""
     try:
         fields = parse_fields(path, replaced)
         is_set = fields.values.get("type") == header.TENSOR_SET
@@ -184,10 +182,7 @@ def _find_orphans(
             f"{path}: {unitless!r} has no attribute 'unit', which means 1.0, but the file that it "
             f"would replace has the unit {unit}; set the attribute to the unit of the values"
         )
-    described = [get_elements_file(stem, key) for key in keys if key is None or is_file_name(key)]
-    # Some file systems do not distinguish upper and lower case.
-    kept = set(map(str.casefold, written))
-    return [name for name in described if name.casefold() not in kept]
+    return [get_elements_file(stem, key) for key in keys if key is None or is_file_name(key)]
 
 
 def _is_set(checked: CheckedInput) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import starmap
@@ -31,23 +31,20 @@ def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> Fil
         raise ValueError(
             f"{checked.path}: {safetensors.METADATA!r} is the name of the metadata; rename it"
         )
-    index = safetensors.INDEX_SUFFIX.search(checked.file_name)
-    attrs, embedded = _build_metadata(checked, entries, others, is_index=bool(index))
-    if index:
+    is_index = bool(safetensors.INDEX_SUFFIX.search(checked.file_name))
+    attrs, embedded = _build_metadata(checked, entries, others, is_index=is_index)
+    if is_index:
         limit = _DEFAULT_SHARD_BYTES if max_shard_bytes is None else max_shard_bytes
         shards = _split(entries, parse_size("max_shard_bytes", limit))
-        # Two names that differ only by case have the same stem, but must not share files.
-        token = "" if index[0].islower() else f"-{token_hex(4)}"
-        return _plan_index(checked, shards, attrs, embedded, token)
+        return _plan_index(checked, shards, attrs, embedded)
     if max_shard_bytes is not None:
         raise ValueError(
             f"{checked.path}: max_shard_bytes= is for a model in several files; use a name that "
             f"ends with {safetensors.INDEX}"
         )
-    plan = _plan_file(checked, entries, attrs | embedded)
-    if not checked.file_name.casefold().endswith(safetensors.SUFFIX):
-        return plan
-    return replace(plan, conflicts=safetensors.list_other_forms(checked.file_name))
+    has_suffix = checked.file_name.casefold().endswith(safetensors.SUFFIX)
+    conflicts = safetensors.list_other_forms(checked.file_name) if has_suffix else ()
+    return replace(_plan_file(checked, entries, attrs | embedded), conflicts=conflicts)
 
 
 def _build_metadata(
@@ -110,7 +107,7 @@ def _plan_index(
     shards: Sequence[Sequence[keyed.KeyedVariable]],
     attrs: Mapping[str, str],
     embedded: Mapping[str, str],
-    token: str,
+    token: str = "",
 ) -> FilePlan:
     """Plan an index and its files. Programs look for the attributes in each file."""
     stem = safetensors.get_stem(checked.file_name)
@@ -123,26 +120,22 @@ def _plan_index(
         checksums[name] = safetensors.compute_checksum(plan.pieces[0].data)
         total += sum(map(keyed.count_bytes, shard))
         weight_map |= dict.fromkeys((conversion.name for _, conversion in shard), name)
-    metadata = {
-        **attrs,
-        **embedded,
-        safetensors.TOTAL_SIZE: total,
-        safetensors.HEADER_CHECKSUMS: checksums,
-    }
+    facts = {safetensors.TOTAL_SIZE: total, safetensors.HEADER_CHECKSUMS: checksums}
+    metadata = {**attrs, **embedded, **facts}
     content = {"metadata": metadata, safetensors.WEIGHT_MAP: weight_map}
     text = (dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
     check_header_size(checked, text, safetensors.MAX_HEADER_BYTES)
-    orphans = partial(_find_orphans, stem, frozenset(checksums))
+    replaced = partial(_list_replaced, stem)
     conflicts = safetensors.list_other_forms(checked.file_name)
     rename = partial(_plan_index, checked, shards, attrs, embedded, f"-{token_hex(4)}")
-    return FilePlan(len(text), (Piece(0, text),), (), tuple(siblings), orphans, conflicts, rename)
+    return FilePlan(len(text), (Piece(0, text),), (), tuple(siblings), replaced, conflicts, rename)
 
 
-def _find_orphans(stem: str, written: Collection[str], replaced: bytes) -> list[str]:
-    """Return the numbered files of a replaced index that are not written again."""
+def _list_replaced(stem: str, replaced: bytes) -> list[str]:
+    """Return the numbered files of a replaced index."""
     try:
         files = {normpath(str(name)) for name in loads(replaced)[safetensors.WEIGHT_MAP].values()}
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return []
     numbered = re.compile(re.escape(stem) + r"(-[0-9a-f]{8})?-\d{5}-of-\d{5}\.safetensors")
-    return sorted(name for name in files - set(written) if numbered.fullmatch(name))
+    return sorted(filter(numbered.fullmatch, files))
