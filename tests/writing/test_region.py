@@ -616,7 +616,7 @@ def test_decoded_values_are_encoded_as_in_the_file(tmp_path: Path, suffix: str, 
         to_file(data, path, region=region)
         assert path.read_bytes() == before
     if name == "time":  # numbers are not times
-        with pytest.raises(ValueError, match=r"'p' has units=.* but the int16 data need None"):
+        with pytest.raises(ValueError, match=r"'p' has units=.* but the int16 data lack it"):
             to_file(raw.drop_attrs(), path, region=region)
     other = raw.assign(p=raw.p.assign_attrs({attribute: 7}))
     with pytest.raises(ValueError, match=rf"'p' has {attribute}=.* but .* need 7"):
@@ -651,7 +651,7 @@ def test_values_without_the_unit_of_the_file_raise(tmp_path: Path, suffix: str) 
     data = xr.open_dataset(path, engine="tensorfmt").load()
     for attrs in ({}, {"applied_unit": 0.5}):
         data.v.attrs = attrs
-        with pytest.raises(ValueError, match=r"'v' has unit=0\.5 .* need None;"):
+        with pytest.raises(ValueError, match=r"'v' has unit=0\.5 .* lack it;"):
             to_file(data, path, region={})
     assert path.read_bytes() == before
     data.v.attrs = {"unit": 0.5}
@@ -801,7 +801,7 @@ def test_stored_values_do_not_get_another_meaning(
     match = rf"has {attribute}=.* in the file, but .* need "
     check_refused(ints.assign(v=ints.v.assign_attrs(other)), path, {}, match)
     if {"_Unsigned", "dtype", "unit", "units"} & attrs.keys():
-        check_refused(ints, path, {}, rf"has {attribute}=.* in the file, but .* need None;")
+        check_refused(ints, path, {}, rf"has {attribute}=.* in the file, but .* lack it;")
     before = path.read_bytes()
     to_file(raw, path, region={})
     assert path.read_bytes() == before
@@ -822,7 +822,7 @@ TIMES_IN_FILES: list[tuple[dict[str, Any], Any, dict[str, Any], Any]] = [
     ({"units": SINCE, "_FillValue": -1}, np.array(["NaT", "2000-01-02"], "M8[ns]"), {}, [-1, 1]),
     ({"units": SINCE, "scale_factor": 0.5}, NOONS, {}, [5, 3]),
     ({"units": SINCE}, NOONS, {}, "data need 'hours since 2000-01-01'; round"),
-    ({"units": SINCE}, DAYS - DAYS[1], {}, f"has units='{SINCE}' .*timedelta.* need None"),
+    ({"units": SINCE}, DAYS - DAYS[1], {}, f"has units='{SINCE}' .*timedelta.* lack it"),
     ({"units": "days"}, DAYS - DAYS[1], {}, [1, 0]),
     ({"units": "days", "dtype": "timedelta64[s]"}, DAYS - DAYS[1], {}, [1, 0]),
     ({"units": "days"}, NOONS - DAYS[1], {}, "has units='days' in .* need 'hours'; round"),

@@ -303,9 +303,10 @@ def _check_attrs(path: str, name: str, variable: Variable, stored: Mapping[str, 
         is_other = len(values) == 2 and not DataArray(values[0]).equals(DataArray(values[1]))
         is_factor = attribute == "unit" and isinstance(values[0], Real) and values[0] != 1
         if is_other or (len(values) == 1 and (is_factor or attribute in required)):
+            need = f"need {owners[1][attribute]!r}" if attribute in owners[1] else "lack it"
             raise ValueError(
                 f"{path}: {name!r} has {attribute}={stored.get(attribute)!r} in the file, but "
-                f"the {variable.dtype} data need {variable.attrs.get(attribute)!r}; round or "
+                f"the {variable.dtype} data {need}; round or "
                 "decode the values, and keep the attributes of the file, opened without apply_unit="
             )
 

@@ -983,7 +983,7 @@ class TestRegions:
         with pytest.raises(ValueError, match=r"has unit=0\.5 .* data need 1\.0"):
             to_file(converted, path, "cc4s", region={})
         to_file(stored, path, "cc4s", region={})
-        with pytest.raises(ValueError, match=r"has unit=0\.5 .* data need None"):
+        with pytest.raises(ValueError, match=r"has unit=0\.5 .* data lack it"):
             to_file(stored.drop_attrs(), path, "cc4s", region={})
         xr.testing.assert_identical(load(path).CoulombVertex, stored)
 
