@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -243,12 +244,37 @@ def make_table(labels: str, values: list[float]) -> xr.Dataset:
 
 def test_labels_are_added_removed_and_changed() -> None:
     first, second = make_table("abc", [1, 2, 3]), make_table("cbd", [3, 5, 7])
-    *labels, values, _ = compare(first, second)
+    *labels, values, summary = compare(first, second)
+    assert "variables: 0 equal, 2 different, 0 in only one file" in summary
     assert labels == ["doc: 'a' only in A", "doc: 'd' only in B", "doc: values at 'b' differ"]
     assert values.startswith("v: 2 of 4 values differ")
-    reordered, _ = compare(first, make_table("cab", [3, 1, 2]))
+    reordered, summary = compare(first, make_table("cab", [3, 1, 2]))
     assert reordered == "doc: the labels have another order"
+    assert "variables: 1 equal, 1 different" in summary
+    *_, summary = compare(first, first.isel(doc=[0, 1]))
+    assert "variables: 1 equal, 1 different" in summary
     assert len(compare(first, first)) == 1
+
+
+def test_labels_of_blocks_that_differ_are_counted() -> None:
+    table = make_table("abc", [1, 2, 3]).rename_vars(doc="user").rename_dims(doc="block")
+    blocks = table.assign_coords(film=("block", list("xyz")))
+    *found, summary = compare(blocks, blocks.assign_coords(film=("block", list("xyw"))))
+    assert found == ["block: ['c', 'z'] only in A", "block: ['c', 'w'] only in B"]
+    assert "variables: 2 equal, 1 different" in summary
+
+
+def test_many_labels_are_listed_in_one_line() -> None:
+    first = xr.Dataset({"v": ("doc", np.arange(5.0))}, {"doc": [f"u{n}" for n in range(5)]})
+    lines = compare(first, first.assign_coords(doc=[f"w{n}" for n in range(5)]))
+    assert lines[:-1] == [
+        "doc: 5 labels, 'u0', 'u1', 'u2', 'u3', 'u4' only in A",
+        "doc: 5 labels, 'w0', 'w1', 'w2', 'w3', 'w4' only in B",
+    ]
+    wide = xr.Dataset({"v": ("doc", np.arange(2000.0))}, {"doc": [f"u{n}" for n in range(2000)]})
+    *lines, _ = compare(wide, first)
+    assert len(lines) == 1
+    assert re.fullmatch(r"doc: 1995 labels, 'u5', .* ... .* 'u1999' only in A", lines[0])
 
 
 @pytest.mark.slow

@@ -75,6 +75,7 @@ def compare(
             second = second.rename_vars({other: name})  # some formats store no name
     files = [shorten(common.to_one_line(file)) for file in files]
     unmatched = _find_unmatched(first.variables, second.variables, files)
+    originals = first.variables, second.variables
     labeled = _find_labels(first), _find_labels(second)
     labels = {dim: (labeled[0][dim], labeled[1][dim]) for dim in labeled[0] if dim in labeled[1]}
     for dim, (one, other) in labels.items():
@@ -90,7 +91,10 @@ def compare(
         for name, pair in pairs.items()
     }
     different = {name: lines for name, lines in compared.items() if lines}
-    counted = f"{len(names) - len(different)} equal, {len(different)} different"
+    coords = {name for index, _ in labels.values() for name in index.names}.intersection(names)
+    relabeled = {x for x in coords if not np.array_equal(originals[0][x], originals[1][x])}
+    count = len(different.keys() | relabeled)
+    counted = f"{len(names) - count} equal, {count} different"
     found = [(name, f"only in {file}") for name, file in unmatched]
     for dim, pair in labels.items():
         found += [(dim, line) for line in _compare_labels(*pair, sorted(changed[dim]), files)]
@@ -133,9 +137,9 @@ def _find_labels(ds: xr.Dataset) -> dict[Any, pd.Index[Any]]:
     labels: dict[Any, pd.Index[Any]] = {}
     for dim, coords in along.items():
         named = [coords[dim]] if dim in coords else coords.values()
-        columns = [coord.values for coord in named if coord.dtype.kind in "OUT"]
+        columns = [pd.Index(x.values, name=x.name) for x in named if x.dtype.kind in "OUT"]
         if columns:
-            index = pd.MultiIndex.from_arrays(columns) if columns[1:] else pd.Index(columns[0])
+            index = pd.MultiIndex.from_arrays(columns) if columns[1:] else columns[0]
             labels |= {dim: index} if index.is_unique else {}
     return labels
 
@@ -144,12 +148,14 @@ def _compare_labels(
     first: pd.Index[Any], second: pd.Index[Any], changed: list[int], files: Sequence[str]
 ) -> Iterator[str]:
     """Describe labels of one file, and those with other values, at `changed` positions."""
-    for label, file in _find_unmatched(first, second, files):
-        yield f"{shorten(repr(describe.to_plain(label)))} only in {file}"
+    missing = first.difference(second, sort=False), second.difference(first, sort=False)
     shared = first.intersection(second, sort=False)
-    if changed:
-        listed = repr(describe.to_plain(shared[changed].tolist()))[1:-1]
-        yield f"values at {shorten(listed, 60)} differ"
+    ends = f" only in {files[0]}", f" only in {files[1]}", " differ"
+    for labels, end in zip((*missing, shared[changed]), ends, strict=True):
+        if len(labels):
+            count = f"{len(labels)} labels, " if len(labels) > 1 else ""
+            start = f"values at {count}" if end == " differ" else count
+            yield f"{start}{shorten(repr(describe.to_plain(labels.tolist()))[1:-1], 60)}{end}"
     if not first.equals(second) and len(first) == len(second) == len(shared):
         yield "the labels have another order"
 

@@ -148,10 +148,8 @@ def get_fields(document: Mapping[str, Any]) -> dict[str, Any]:
 def get_assigned(field: str | None, update: Any) -> Any:
     """Return the value that an update assigns to a field, or None if it does not update it."""
     if update is not None and not (isinstance(update, dict) and update.keys() == {"assign"}):
-        raise ValueError(
-            f"the document updates the field {field!r} without 'assign', so it has no complete "
-            "tensor; open the stored document instead"
-        )
+        reason = "so it has no complete tensor; open the stored document instead"
+        raise ValueError(f"the document updates the field {field!r} without 'assign', {reason}")
     return update and update["assign"]
 
 
@@ -160,10 +158,8 @@ def parse_tensor(data: Any, type_: str | None) -> tuple[VespaHeader, Mapping[Nam
     stated = data.get("type") if isinstance(data, dict) else None
     requested = stated if type_ is None else type_
     if not isinstance(requested, str):
-        raise ValueError(  # noqa: TRY004  # wrong JSON
-            "the JSON states no type of the tensor; pass the type of its field, such as "
-            "'tensor<float>(x[3])'"
-        )
+        hint = "pass the type of its field, such as 'tensor<float>(x[3])'"
+        raise ValueError(f"the JSON states no type of the tensor; {hint}")  # noqa: TRY004
     header = parse_type(requested)
     content = _unwrap(header, data)
     is_other = content is not data and stated not in (None, requested)

@@ -111,11 +111,9 @@ def arrange_tensor(checked: CheckedInput) -> Arranged:
     _check_attrs(checked, name, variable, labels)
     rows: list[Names] = list(zip(*labels.values(), strict=True)) if labels else [()]
     for block, earlier in find_repeated_blocks(rows):
-        raise ValueError(
-            f"{checked.path}: block {block} has the same labels as block {earlier}, "
-            f"{shorten(', '.join(map(repr, rows[block])))}, which Vespa may refuse; use different "
-            "labels"
-        )
+        same = f"block {earlier}, {shorten(', '.join(map(repr, rows[block])))}"
+        reason = "which Vespa may refuse; use different labels"
+        raise ValueError(f"{checked.path}: block {block} has the same labels as {same}, {reason}")
     return Arranged(header, rows, variable.transpose(*block_dims, *indexed), conversion)
 
 
