@@ -201,7 +201,7 @@ def test_inexact_conversions_raise(case: str) -> None:
     assert message.startswith("'v' contains ")
     assert f"which {element.name} cannot represent; " in message
     if exact and array.dtype.kind not in "iu":  # integers are never rounded
-        hint = f"pass encoding={{'v': {{'dtype': '{element.name}'}}}} to round such values"
+        hint = f"pass encoding={{'v': {{'dtype': '{element.name}'}}}} to approximate such values"
         assert f"{hint}, or choose '{array.dtype}' for the file to keep them" in message
     else:
         assert message.endswith(

@@ -667,7 +667,7 @@ def test_values_that_the_dtype_of_the_file_cannot_represent_raise(tmp_path: Path
             to_file(halves, path, "mag", region={"x": slice(0, 2)}, encoding=encoding)
     tenths = xr.Dataset({"f": ("x", [0.1, 1.0])})
     with pytest.raises(
-        ValueError, match=r"pass encoding=.* to round such values, or choose 'float64'"
+        ValueError, match=r"pass encoding=.* to approximate such values, or choose 'float64'"
     ):
         to_file(tenths, path, "mag", region={"x": slice(0, 2)})
     to_file(tenths, path, "mag", region={"x": slice(0, 2)}, encoding={"f": {"dtype": "float32"}})

@@ -78,7 +78,7 @@ def test_numbers_that_became_others_are_not_rounded_to_dtype_of_file(
     changed.w.encoding = open_lazily(path).w.encoding
     with pytest.raises(ValueError, match="bfloat16 cannot represent") as caught:
         to_file(changed, tmp_path / "v.mag")
-    assert "to round such values, or choose 'float32' for the file to keep them" in str(
+    assert "to approximate such values, or choose 'float32' for the file to keep them" in str(
         caught.value
     )
     to_file(changed, tmp_path / "v.mag", encoding={"w": {"dtype": "float32"}})
