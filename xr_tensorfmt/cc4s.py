@@ -104,10 +104,10 @@ def open_calculation(
     if header.OCCUPIED in merged.coords:
         occupied = merged.coords[header.OCCUPIED].values
         parts |= {"h": np.flatnonzero(occupied), "p": np.flatnonzero(~occupied)}
+    known = {replace(state, length=x.size, part=part): x for part, x in parts.items()}
     for dim, item in chain.from_iterable(zip(dims[x], dimensions[x], strict=True) for x in dims):
-        numbers, label = parts.get(item.part, ()), dim.lower()
-        if item == replace(state, length=len(numbers), part=item.part) and label not in merged:
-            merged = merged.assign_coords({label: (dim, numbers, header.STATE_NUMBER)})
+        if item in known and (label := dim.lower()) not in merged:
+            merged = merged.assign_coords({label: (dim, known[item], header.STATE_NUMBER)})
     merged.encoding = {"tensorfmt": {"dims": dims}}  # of variables that replace others
     return merged
 

@@ -468,14 +468,30 @@ def test_renamed_dimensions_are_written_as_before(tmp_path: Path, names: dict[st
     xr.testing.assert_identical(open_calculation(tmp_path / "new"), ds)
 
 
-def test_order_of_amplitudes_is_compared_by_their_names_in_the_calculation(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_encoding", [True, False])
+def test_holes_and_particles_are_not_exchanged(tmp_path: Path, has_encoding: bool) -> None:
     write_calculation(tmp_path / "all", is_complex=False)
     write_amplitudes(tmp_path / "all")
-    ds = open_calculation(tmp_path / "all").transpose(..., "State_3")
-    with pytest.warns(TensorFormatWarning, match="another order") as caught:
-        to_calculation(ds, tmp_path / "new")
-    names = [re.findall(r"of '([\w.]+)' are", str(item.message)) for item in caught]
-    assert names == [["Amplitudes.ph"], ["Amplitudes.pphh"]]
+    ds = open_calculation(tmp_path / "all")
+    if not has_encoding:
+        ds = ds.map(lambda variable: variable * 1.0, keep_attrs=True)
+    for name in ("Amplitudes.ph", "Amplitudes.pphh"):
+        exchanged = ds.assign({name: ds[name].transpose()})
+        with pytest.raises(ValueError, match=f"'{name}' has other .*, transpose '{name}', or call"):
+            to_calculation(exchanged, tmp_path / "new")
+    to_calculation(ds, tmp_path / "new")
+
+
+def test_calculation_without_energies_may_have_no_holes(tmp_path: Path) -> None:
+    dims = ("AuxiliaryField", "State", "State_2")
+    vertex = xr.DataArray(np.ones((2, 2, 2), complex), dims=dims, name="CoulombVertex")
+    amplitudes = {"ph": (("State", "State_2"), np.ones((0, 2)))}
+    amplitudes["hh"] = (("State_2", "State_3"), np.ones((2, 2)))
+    (tmp_path / "all").mkdir()
+    vertex.tensorfmt.to_file(tmp_path / "all" / "CoulombVertex.yaml")
+    xr.Dataset(amplitudes).tensorfmt.to_file(tmp_path / "all" / "Amplitudes.yaml")
+    ds = open_calculation(tmp_path / "all")
+    assert ds["Amplitudes.ph"].shape == (0, 2)
 
 
 def test_occupied_states_without_energies_are_reported(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from xr_tensorfmt.formats.cc4s.header import (
     TYPES,
     VERTEX,
     Dimension,
+    complete_dimensions,
     get_elements_file,
     get_object_types,
     make_dims_unique,
@@ -345,40 +346,41 @@ def check_states(
 ) -> Mapping[Hashable, Array]:
     """Return the numbers of states by dimension. Raise ValueError if two axes have different ones.
 
-    The numbers are the coordinates ``state``, ``state_2``, ... of `open_calculation`. Integrals may
-    have the occupied states along one axis and the virtual ones along another.
+    The numbers are the coordinates ``state``, ... of `open_calculation`. Slices have some of them.
     """
     numbers, whole = _find_numbers(path, coordinates), (ENERGIES, VERTEX)
     axes = [
-        (name, dim)
+        (name, axis, dim)
         for name in sorted(tensors, key=lambda name: name not in whole)
-        for dim in tensors[name].dims
+        for axis, dim in enumerate(tensors[name].dims)
         if dim in numbers or (ENERGIES in tensors and str(dim).partition("_")[0] == header.STATE)
         if not re.fullmatch(r"Sliced\w*", name)
     ]
-    for name, dim in axes:
-        first, first_dim = axes[0]
+    for name, axis, dim in axes:
+        (first, _, first_dim), sizes = axes[0], tensors[name].shape
+        half = complete_dimensions(name, sizes, [None] * len(sizes))[axis].part
         states = numbers.get(first_dim, np.arange(tensors[first].sizes[first_dim]))
         is_slice = first in whole and name not in whole
         parts, occupied = [states], coordinates.get(header.OCCUPIED)
         if is_slice and occupied is not None and occupied.shape == states.shape:
-            parts += [states[occupied.values == is_occupied] for is_occupied in (True, False)]
+            halves = {"h": states[occupied.values], "p": states[~occupied.values]}
+            parts = [halves[half]] if half else [states, *halves.values()]
         elif name not in whole and dim in numbers:
             common = states[np.isin(states, numbers[dim])]
             parts.append(common if common.size else numbers[dim])
-        shape, size = get_file_info(tensors[name], "cc4s").get("shape"), tensors[name].sizes[dim]
+        shape = get_file_info(tensors[name], "cc4s").get("shape")
         if dim in numbers:
             fits = any(np.array_equal(numbers[dim], part) for part in parts)
         elif shape is None or first_dim not in numbers:
-            fits = size in {part.size for part in parts}
+            fits = sizes[axis] in {part.size for part in parts}
         else:  # which states a file has is not known
             opened = get_file_info(tensors[first], "cc4s").get("shape", states.shape)
-            fits = shape == tensors[name].shape and np.array_equal(states, np.arange(opened[-1]))
+            fits = shape == sizes and np.array_equal(states, np.arange(opened[-1]))
         if not fits:
-            dims = dict.fromkeys(dim for other, dim in axes if other in (first, name))
+            dims = dict.fromkeys(dim for other, _, dim in axes if other in (first, name))
             hint = f"all dimensions at once: ds.isel({', '.join(f'{dim}=states' for dim in dims)})"
             if is_slice:
-                hint = f"{dim!r} alike, or call ds.drop_vars({name!r}) to let cc4s compute it again"
+                hint = f"{dim!r} alike, transpose {name!r}, or call ds.drop_vars({name!r})"
             raise ValueError(
                 f"{path}: {name!r} {'has' if dim in numbers else 'may have'} other states along "
                 f"{dim!r} than {first!r} along {first_dim!r}, or in another order; select or sort "
