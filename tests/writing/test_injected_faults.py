@@ -48,7 +48,7 @@ def write_calculation(directory: Path, value: float) -> None:
                 ("AuxiliaryField", "State", "State_2"),
                 np.full((2, 3, 3), value + 0j),
             ),
-            "EigenEnergies": ("State", np.full(3, float(value))),
+            "EigenEnergies": ("State", np.full(3, float(value)), {"fermiEnergy": 9.0}),
         }
     )
     cc4s.to_calculation(ds, directory)
