@@ -151,10 +151,14 @@ class WholeLayout(Layout):
         """Return the values of a selection, in memory of their own."""
         return pick_values(content, selection)
 
+    def check(self, source: Source) -> None:
+        """Raise TensorFormatError if a value cannot be read. Keep no values."""
+        self.parse(source, self.read_pieces(source))
+
     def validate(self, source: Source) -> Iterator[Finding]:
-        """Yield the finding about the first value that cannot be read. Keep no values."""
+        """Yield the finding about the first value that cannot be read."""
         try:
-            self.parse(source, self.read_pieces(source))
+            self.check(source)
         except TensorFormatError as error:
             yield error.to_finding()
 

@@ -484,6 +484,18 @@ def test_large_counts_need_little_memory(tmp_path: Path, change: Callable[[str],
 
 
 @pytest.mark.slow
+def test_text_is_validated_without_keeping_values(tmp_path: Path) -> None:
+    values = xr.DataArray(np.zeros(4 << 20), dims="x", name="t")
+    values.tensorfmt.to_file(tmp_path / "t.yaml", elements="text")
+    tracemalloc.start()
+    try:
+        assert validate(tmp_path / "t.yaml") == []
+        assert tracemalloc.get_traced_memory()[1] < values.nbytes
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [b"\n", b"x"])
 def test_long_blanks_are_looked_at_without_memory(end: bytes) -> None:
     content = b"a: 1\n" + b" " * (8 << 20) + end

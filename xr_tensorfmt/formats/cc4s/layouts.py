@@ -46,16 +46,17 @@ class Text(WholeLayout):
 
     def parse(self, source: Source, pieces: Iterable[Bytes]) -> Array:
         """Parse the text."""
-        values = np.concatenate([np.empty(0, self.dtype), *self._parse_lines(source, pieces)])
-        if values.size == prod(self.shape):
-            return values.reshape(self.shape)
-        expected = f"{prod(self.shape)} for a tensor of shape {self.shape[::-1]}"
-        offset = self.size if values.size < prod(self.shape) else 0
-        raise self._build_error(source, "the elements", f"{values.size} values", expected, offset)
+        values = [np.empty(0, self.dtype), *self._parse_lines(source, pieces)]
+        return np.concatenate(values).reshape(self.shape)
+
+    def check(self, source: Source) -> None:
+        """Parse the text without keeping the values."""
+        for _ in self._parse_lines(source, self.read_pieces(source)):
+            pass
 
     def _parse_lines(self, source: Source, pieces: Iterable[Bytes]) -> Iterator[Array]:
-        """Yield the values of each piece, of whole lines."""
-        stop, pending = 0, list[bytes]()
+        """Yield the values of whole lines. Raise TensorFormatError if their number is wrong."""
+        stop, pending, count, total = 0, list[bytes](), 0, prod(self.shape)
         for piece in pieces:
             stop += piece.size
             pending.append(piece.tobytes())
@@ -68,7 +69,12 @@ class Text(WholeLayout):
                 values = self._parse(raw[:end])
             except ValueError:
                 raise self._build_value_error(source, raw[:end], stop - len(raw)) from None
+            count += values.size
             yield values
+        if count != total:
+            expected = f"{total} for a tensor of shape {self.shape[::-1]}"
+            offset = self.size if count < total else 0
+            raise self._build_error(source, "the elements", f"{count} values", expected, offset)
 
     def _parse(self, raw: bytes) -> Array:
         """Parse lines; raise ValueError if one has no value."""
