@@ -25,7 +25,7 @@ from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.recognition import read_container
 from xr_tensorfmt.sources import check_local, get_path, is_remote
 from xr_tensorfmt.sources.locations import Location, locate
-from xr_tensorfmt.sources.stores import call_store
+from xr_tensorfmt.sources.stores import call_fresh, read_fresh
 from xr_tensorfmt.writing.atomic_file import (
     UNCHANGED,
     AtomicFile,
@@ -202,7 +202,7 @@ def save(plan: FilePlan, location: Location, *, overwrite: bool, compute: bool) 
         names = [part.name for part in plan.siblings if part.name not in replaced]
         # A store cannot restore previous objects, so those of the replaced index are kept, too.
         others = [*map(location.sibling, names), *(() if location.is_local else (location,))]
-        plan = plan.rename() if any(_read_existing(other, 1) for other in others) else plan
+        plan = plan.rename() if any(read_fresh(other, start=0, end=1) for other in others) else plan
     parts = [(part, location.sibling(part.name)) for part in plan.siblings] + [(plan, location)]
     targets = [build_target(target, part.size, overwrite=overwrite) for part, target in parts]
     targets = [replace(file, is_planned=not compute) for file in targets]
@@ -279,25 +279,10 @@ def build_target(location: Location, size: int, *, overwrite: bool) -> AtomicFil
     return file
 
 
-def _call(location: Location, method: str, **options: Any) -> Any:
-    """Call a method of the file system, with retries if it is a store."""
-    location.fs.invalidate_cache(location.path)
-    if location.is_local:
-        return location.call(partial(getattr(location.fs, method), location.path, **options))
-    return call_store(location, method, location.path, **options)
-
-
-def _read_existing(location: Location, stop: int = MAX_REPLACED_BYTES) -> bytes:
-    """Return the first bytes of a file or object, or no bytes if it does not exist."""
-    with suppress(FileNotFoundError):
-        return bytes(_call(location, "cat_file", start=0, end=stop))
-    return b""
-
-
 def _list_replaced(plan: FilePlan, location: Location) -> Collection[str]:
     """Return the siblings of the existing file. Raise an error if it must not be replaced."""
     for conflict in map(location.sibling, plan.conflicts):
-        if _read_existing(conflict, 1):
+        if read_fresh(conflict, start=0, end=1):
             raise FileExistsError(
                 f"{location.name} was not written, because {conflict.name} is another form of the "
                 "same data, or lists files of the same names; remove it first, or write elsewhere"
@@ -305,7 +290,7 @@ def _list_replaced(plan: FilePlan, location: Location) -> Collection[str]:
     if plan.list_replaced is None:
         return ()
     try:
-        existing = _read_existing(location)
+        existing = read_fresh(location, start=0, end=MAX_REPLACED_BYTES) or b""
     except PermissionError as error:
         warn(f"{location.name} cannot be read ({error}); files that only it lists may remain")
         return ()
@@ -317,7 +302,7 @@ def _remove(orphans: Sequence[Location]) -> None:
     for number, orphan in enumerate(orphans):
         try:
             with suppress(FileNotFoundError):
-                _call(orphan, "rm_file")
+                call_fresh(orphan, "rm_file")
         except OSError as error:
             names = ", ".join(location.name for location in orphans[number:])
             warn(f"orphaned files are not removed ({error}); remove {names}")

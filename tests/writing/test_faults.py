@@ -189,12 +189,17 @@ def test_object_found_by_retry_is_uncertain(s3: S3Store, bucket: Any) -> None:
     xr.testing.assert_identical(open_lazily(url, storage_options=s3.options).load(), data.compute())
 
 
-@pytest.mark.parametrize("name", ["x.mag", "x.safetensors.index.json"])
-def test_write_without_answer_times_out(
-    s3: S3Store, bucket: Any, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+@pytest.fixture
+def short_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limit the time of an upload to that of a request."""
     monkeypatch.setattr("xr_tensorfmt.writing.upload.CLEANUP_TIMEOUT", 0.1)
     monkeypatch.setattr("xr_tensorfmt.writing.upload.MIN_RATE", 1e9)
+
+
+@pytest.mark.parametrize("name", ["x.mag", "x.safetensors.index.json"])
+def test_write_without_answer_times_out(
+    s3: S3Store, bucket: Any, short_uploads: None, name: str
+) -> None:
     url, data, options = f"s3://bucket/{name}", make_dataset("put"), make_impatient(s3, "")
     to_file(data, url, storage_options=options)
     threads, released = set(enumerate_threads()), Event()
@@ -214,10 +219,8 @@ def test_write_without_answer_times_out(
 
 @pytest.mark.parametrize("mode", ["w", "x"])
 def test_index_that_appears_after_the_time_limit_has_its_files(
-    s3: S3Store, bucket: Any, monkeypatch: pytest.MonkeyPatch, mode: str
+    s3: S3Store, bucket: Any, short_uploads: None, mode: str
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.writing.upload.CLEANUP_TIMEOUT", 0.1)
-    monkeypatch.setattr("xr_tensorfmt.writing.upload.MIN_RATE", 1e9)
     url, options = "s3://bucket/x.safetensors.index.json", make_impatient(s3, "")
     if mode == "w":
         to_file(make_dataset("put"), url, storage_options=options)

@@ -7,6 +7,7 @@ import os
 from asyncio import wrap_future
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from errno import ECONNABORTED
 from functools import partial
@@ -172,6 +173,22 @@ def _start_info(location: Location) -> Future[dict[str, Any]]:
 def call_store(location: Location, *call: Any, **options: Any) -> Any:
     """Call a method of a file system, such as ``ls`` of a path, with retries and time limits."""
     return wait_for_result(_start_call(location.renew_after_fork(), *call, **options))
+
+
+def call_fresh(location: Location, method: str, *arguments: Any, **options: Any) -> Any:
+    """Call a method for a file or object that may have changed, with retries if in a store."""
+    fs, path = location.fs, location.path
+    fs.invalidate_cache(path)
+    if location.is_local:
+        return location.call(partial(getattr(fs, method), path, *arguments, **options))
+    return call_store(location, method, path, *arguments, **options)
+
+
+def read_fresh(location: Location, **bounds: int) -> bytes | None:
+    """Return bytes of a file or object that may have changed, or None if there is none."""
+    with suppress(FileNotFoundError):
+        return bytes(call_fresh(location, "cat_file", **bounds))
+    return None
 
 
 def _start_call(location: Location, *call: Any, **options: Any) -> Future[Any]:

@@ -27,7 +27,7 @@ from xr_tensorfmt.sources.requests import (
     start_in_thread,
     wait_for_result,
 )
-from xr_tensorfmt.sources.stores import call_store
+from xr_tensorfmt.sources.stores import call_fresh, read_fresh
 from xr_tensorfmt.writing.atomic_file import (
     UNCHANGED,
     AtomicFile,
@@ -174,11 +174,11 @@ class ObjectReplacement(Replacement):
     def prepare(self) -> None:
         """Remember the version, or put the mark in the place of the previous index."""
         if self._is_index:
-            self._content = self._read()
+            self._content = read_fresh(self._location)
             is_shared = any(sibling.find_version() for sibling in self._siblings)
             self.is_prepared, self._has_mark = True, is_shared or self._content is None
             if self._has_mark:
-                self._request("pipe_file", self._mark)
+                call_fresh(self._location, "pipe_file", self._mark)
             return
         self._version = self.find_version()
         if self._version is not None and not self.file.overwrite:
@@ -202,7 +202,7 @@ class ObjectReplacement(Replacement):
     def _install(self) -> None:
         """Upload the object, an index only if no other writer has changed the objects."""
         self._versions = self._versions or [x.find_version() for x in self._siblings]
-        is_alone = not self._has_mark or self._read() == self._mark
+        is_alone = not self._has_mark or read_fresh(self._location) == self._mark
         if is_alone:
             self.file.publish()
             self._was_uploaded = True
@@ -221,7 +221,7 @@ class ObjectReplacement(Replacement):
             for start in {0, max(0, size - _COMPARED_BYTES)}:
                 file.seek(start)
                 stop = min(size, start + _COMPARED_BYTES)
-                if self._read(start, stop) != file.read(stop - start):
+                if read_fresh(self._location, start=start, end=stop) != file.read(stop - start):
                     return False
         return True
 
@@ -234,18 +234,18 @@ class ObjectReplacement(Replacement):
         if not self._has_mark:
             if self.is_installed():
                 call = ("pipe_file", self._content) if self._is_index else ("rm_file",)
-                self._request(*call)
-        elif self._read() not in (self._content, self._mark):
-            self._request("pipe_file", self._mark)
+                call_fresh(self._location, *call)
+        elif read_fresh(self._location) not in (self._content, self._mark):
+            call_fresh(self._location, "pipe_file", self._mark)
 
     def restore(self) -> None:
         """Restore the index, or remove a new object. Raise OSError if another one was replaced."""
         if not self.is_prepared:
             return
         if self._has_mark:
-            if self._read() != self._content:  # the mark may not have been written
+            if read_fresh(self._location) != self._content:  # the mark may not have been written
                 call = ("rm_file",) if self._content is None else ("pipe_file", self._content)
-                self._request(*call)
+                call_fresh(self._location, *call)
         elif self._is_index:
             self.withdraw()
         else:
@@ -255,19 +255,8 @@ class ObjectReplacement(Replacement):
             if not is_same or (self._version is not None and self._was_uploaded):
                 raise FileExistsError(f"{self.file.target} was replaced")
 
-    def _request(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of the file system for the object."""
-        fs, path = self._location.fs, self._location.path
-        fs.invalidate_cache(path)
-        return call_store(self._location, method, path, *arguments, **options)
-
     def find_version(self) -> Version | None:
         """Request the version of the object; return None if there is none."""
         with suppress(FileNotFoundError):
-            return Version.from_info(self._request("info"))
-        return None
-
-    def _read(self, start: int | None = None, stop: int | None = None) -> bytes | None:
-        with suppress(FileNotFoundError):
-            return bytes(self._request("cat_file", start=start, end=stop))
+            return Version.from_info(call_fresh(self._location, "info"))
         return None
