@@ -29,7 +29,7 @@ from xr_tensorfmt.formats.cc4s.write import (
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_VALUES, format_yaml, is_portable, simplify
 from xr_tensorfmt.formats.recognition import list_files
 from xr_tensorfmt.sources import get_path, is_url
-from xr_tensorfmt.writing.checked_input import check_input, get_file_info
+from xr_tensorfmt.writing.checked_input import CheckedInput, check_input, get_file_info
 
 __all__ = ["open_calculation", "to_calculation"]
 
@@ -150,11 +150,7 @@ def to_calculation(
     dims = {ds[name].dims[0]: str(name).capitalize() for name in added if ds[name].ndim == 1}
     if not {*dims.values()} & ({*ds.variables, *ds.dims} - dims.keys()):
         ds = ds.rename(dims)
-    _check(ds, str(directory))
-    checked = check_input(ds, str(directory), "cc4s", encoding)
-    encoded = checked.encode(ELEMENTS_BY_DTYPE)
-    for name, variable in encoded.variables.items():
-        encoded.choose_conversion(name, variable, ELEMENTS_BY_DTYPE)
+    checked = _check(ds, str(directory), encoding)
     directory = _get_local_path(directory)
     files = _group_by_file(ds, directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -335,8 +331,8 @@ def _merge(tensors: Iterable[Dataset]) -> Dataset:
     return xr.merge(tensors, join="exact", compat="equals", combine_attrs="drop_conflicts")
 
 
-def _check(ds: Dataset, directory: str) -> None:
-    """Raise ValueError if units do not fit, or states are selected in some tensors only."""
+def _check(ds: Dataset, directory: str, encoding: Any) -> CheckedInput:
+    """Raise ValueError if units, states or dtypes do not fit, before a file is written."""
     tensors = {str(name): tensor.variable for name, tensor in ds.data_vars.items()}
     units = {name: check_unit(directory, name, tensor) for name, tensor in tensors.items()}
     if conflict := header.find_unit_conflict(units):
@@ -372,3 +368,8 @@ def _check(ds: Dataset, directory: str) -> None:
             f"; sort slices alike, and sort all dimensions of states: order = ds.{header.ENERGIES}."
             f"values.argsort(); ds = ds.isel({', '.join(f'{dim}=order' for dim in dims)})"
         )
+    checked = check_input(ds, directory, "cc4s", encoding)
+    encoded = checked.encode(ELEMENTS_BY_DTYPE)
+    for name, variable in encoded.variables.items():
+        encoded.choose_conversion(name, variable, ELEMENTS_BY_DTYPE)
+    return checked

@@ -201,8 +201,6 @@ def open_input(
         return flatten_tree(file, tree, ".", drop)
     file = common.find_file(file, storage_options)
     options |= {"format": format, "group": group, "storage_options": url_options, **open_options}
-    if {"chunks", "decode_cf"}.isdisjoint(options):  # xarray would create indexes, too
-        return xr_tensorfmt.TensorFormatBackend().open_dataset(file, **options)
     return xr.open_dataset(file, engine="tensorfmt", **options)
 
 

@@ -51,7 +51,7 @@ def diff(first: str, second: str, rtol: float, atol: float, **options: Any) -> N
     try:
         for file in files:
             with common.format_errors(file):
-                opened.append(open_input(file, drop=["attrs"], **stored, **options))
+                opened.append(open_input(file, drop=["attrs"], cache=False, **stored, **options))
         with common.format_errors(*files):
             lines = compare(opened[0], opened[1], rtol, atol, files)
     except click.ClickException as error:
@@ -178,8 +178,7 @@ def _compare_variables(
     changed: Mapping[Any, set[int]],
 ) -> list[str]:
     """Describe the differences of two variables, and add positions of changed labels."""
-    stored = [get_stored_name(variable.encoding.get("dtype")) for variable in (first, second)]
-    dtypes = [_name_dtype(first.dtype, stored[0]), _name_dtype(second.dtype, stored[1])]
+    dtypes = [_get_stored_dtype(variable) for variable in (first, second)]
     found = [f"the dtypes are {dtypes[0]} and {dtypes[1]}"] if dtypes[0] != dtypes[1] else []
     if first.shape != second.shape:
         return [*found, f"the shapes are {first.shape} and {second.shape}"]
@@ -209,10 +208,11 @@ def _compare_variables(
     return [*found, f"{count} of {first.size} values {verb}, {largest}"]
 
 
-def _name_dtype(dtype: np.dtype[Any], stored: str | None) -> str:
-    """Return the name of a dtype, or of the dtype in the file, without the byte order."""
+def _get_stored_dtype(variable: xr.Variable) -> str:
+    """Return the dtype of a variable in its file, without the byte order."""
+    stored = get_stored_name(variable.encoding.get("dtype"))
     is_narrow = stored is not None and not hasattr(np, stored)  # such as bfloat16
-    return str(stored) if is_narrow else describe.format_dtype(dtype).split(",")[0]
+    return str(stored) if is_narrow else describe.format_dtype(variable.dtype).split(",")[0]
 
 
 def are_close(first: Array, second: Array, rtol: float = 0, atol: float = 0) -> Array:

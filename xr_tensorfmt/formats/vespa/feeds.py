@@ -304,7 +304,7 @@ class Documents:
         label = pack_string(id_[len(self.prefix) :] if is_own else f"{self.feed} {self.line}")
         if "condition" in document:
             self.conditions += 1
-        if is_other if label not in self.removed else is_update and not document.get("create"):
+        if is_update and (not document.get("create") if label in self.removed else is_other):
             return
         (self.removed.add if "remove" in document else self.removed.discard)(label)
         self.left_out.pop(label, None)
