@@ -63,7 +63,6 @@ autodoc_default_options = {"members": True, "exclude-members": "open_dataset"}
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True  # DEFAULT_CHUNK_BYTES, not its number
 autodoc_typehints = "none"  # the docstrings say it
-python_maximum_signature_line_length = 70
 numpydoc_show_class_members = False
 toc_object_entries_show_parents = "hide"
 

@@ -228,8 +228,8 @@ def describe_place(data: Any, path: Path, options: Mapping[str, Any]) -> str:
 
 def format_table(memory: MemoryFileSystem, directory: Path) -> Iterator[str]:
     """Yield the lines of the table of formats, by trying a file of each."""
-    yield "| Format | Suffixes | Recognised by | Read lazily | From URLs | Written | Checked |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    yield "| Format | Suffixes | Recognised by | Written | Checked |"
+    yield "| --- | --- | --- | --- | --- |"
     for file_format in BUILT_IN:
         page, path = PAGES[file_format.name], write_sample(file_format.name, directory)
         expected = xr.load_dataset(path, engine="tensorfmt")
@@ -237,7 +237,7 @@ def format_table(memory: MemoryFileSystem, directory: Path) -> Iterator[str]:
             memory.pipe_file(f"/bucket/{part.name}", part.read_bytes())
         remote = xr.open_dataset(f"memory://bucket/{path.name}", engine="tensorfmt")
         xr.testing.assert_identical(remote.load(), expected)
-        lazy = needs_its_file(path)
+        assert needs_its_file(path), "the page says that all formats are lazy"
         suffixes = ", ".join(f"`{suffix}`" for suffix in file_format.suffixes)
         own = type(file_format).check not in (Format.check, LazyFormat.check)
         module = type(file_format).__module__
@@ -249,7 +249,6 @@ def format_table(memory: MemoryFileSystem, directory: Path) -> Iterator[str]:
         yield (
             f"| [{file_format.title}]({page}) | {suffixes} | "
             f"{'content' if file_format.magics else 'suffix and content'} | "
-            f"{'yes' if lazy else 'no: as a whole'} | yes | "
             f"{WRITTEN.get(file_format.name, 'yes') if file_format.can_write else 'no'} | "
             f"{'header, values, structure' if checked else 'header, values'} |"
         )
