@@ -113,7 +113,7 @@ def validate(
     Parameters
     ----------
     file : str, PathLike, file object, bytes, bytearray or memoryview
-        The file: a path, a URL, or its content. Of a directory, the model that it
+        The file: a path, a URL, or its content. For a directory, the model that it
         opens as is checked, otherwise all tensor files.
     all : bool
         Return up to 20 findings per check instead of the first.
