@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from errno import ESTALE
@@ -64,9 +64,8 @@ def to_file(
 ) -> Delayed | None:
     """Write a tensor file, in parallel if the data have chunks.
 
-    ``data.tensorfmt.to_file(path)`` is the method of Datasets, DataArrays and DataTrees.
-
-    Writing creates a temporary file, which replaces `path` when it is complete.
+    ``data.tensorfmt.to_file(path)`` is the method of Datasets, DataArrays and DataTrees. A
+    temporary file replaces `path` when it is complete.
 
     Parameters
     ----------
@@ -76,10 +75,10 @@ def to_file(
         The file, or a URL that fsspec supports.
     format : str, optional
         Name of the format. The default depends on the suffix of `path`.
-    mode : {"w", "w-", "x", "r+", "a"}
+    mode : {"w", "w-", "x", "r+", "a"}, default: "w"
         ``"w"`` overwrites an existing file, ``"w-"`` or ``"x"`` raises an error if it exists.
         ``"r+"`` or ``"a"`` is allowed with `region`, as in `xarray.Dataset.to_zarr`.
-    compute : bool
+    compute : bool, default: True
         If False, return a `dask.delayed.Delayed` that writes the file when it is computed.
     region : mapping of str to slice or list, or "auto", optional
         Write in place to a part of an existing local file with the same variables. Slices and lists
@@ -89,9 +88,9 @@ def to_file(
         values are rounded. ``{"dtype": ...}`` applies to all variables of the same kind. Formats
         with attributes support the keys of CF, as in `xarray.Dataset.to_netcdf`. For a DataTree,
         ``{"/layers/0": {"weight": {...}}}`` or the names in the file, ``"layers.0.weight"``.
-    drop : list of {"name", "dims", "coords", "attrs"}
+    drop : list of {"name", "dims", "coords", "attrs"}, optional
         Parts to omit if the format cannot store them. A part that is not listed raises an error.
-    separator : str
+    separator : str, default: "."
         Separator between group and variable names of a DataTree.
     storage_options : mapping, optional
         Options of the fsspec file system of a URL.
@@ -107,10 +106,8 @@ def to_file(
 
     Raises
     ------
-    ValueError
-        The format does not support the data. The message names an alternative.
-    TypeError
-        A keyword is unknown, or a value has the wrong type.
+    ValueError, TypeError
+        The format does not support the data or a keyword. The message names an alternative.
     OSError
         The file cannot be written: no space, no permission, no such directory.
 
@@ -135,7 +132,7 @@ def to_file(
     file_format = registry.find_format(format) if format else find(location.url)
     if not file_format.can_write:
         raise ValueError(f"{file_format.title} files can only be read; choose another format")
-    format_options = _normalize_options(file_format, format_options)
+    format_options = normalize_options(file_format, format_options, signature(to_file).parameters)
     overwrite = is_overwriting("w" if region is not None and mode in ("r+", "a") else mode)
     _check_region(region, [*format_options, *(() if overwrite else ["mode"])])
     if isinstance(data, DataTree):
@@ -153,11 +150,13 @@ def to_file(
     return write_region(checked, location, region, read, compute=compute)
 
 
-def _normalize_options(file_format: Format, given: Mapping[str, Any]) -> dict[str, Any]:
+def normalize_options(
+    file_format: Format, given: Mapping[str, Any], others: Iterable[str] = ()
+) -> dict[str, Any]:
     """Return the keywords of a format that are not None. Raise TypeError if one is unknown."""
     options, given = file_format.write_options, {k: v for k, v in given.items() if v is not None}
     for name in given.keys() - options.keys():
-        known = [*options, *signature(to_file).parameters]
+        known = [*options, *others]
         hint = "; pass encoding={'dtype': ...}, or --dtype" if name == "dtype" else ""
         raise build_keyword_error(name, f"for {file_format.title} files", known, hint)
     return {name: options[name].normalize(name, value) for name, value in given.items()}
@@ -243,24 +242,21 @@ def _finish(
             stack.callback(file.discard)
         for (part, _), file in zip(parts, files, strict=True):
             file.complete(part.pieces)
-        _check_inodes(files, set(inodes))  # afterwards, because `complete` may create a file
+        # `complete` may have created a file.
+        found = {identity[1] for file in files if (identity := identify(file.path))}
+        if inodes and not found.issuperset(inodes):
+            reason = (
+                "some blocks are in another unfinished file, because workers do not share the "
+                f"directory {os.path.dirname(files[-1].path)}, a worker was lost after the file "
+                "was complete, or it was computed twice at the same time; compute it again"
+            )
+            raise OSError(ESTALE, reason, files[-1].target)
         with lock_set(index.path) if is_set else nullcontext():
             replaced = _list_replaced(plan, index)
             files[-1].publish(files[:-1])
             # Some file systems do not distinguish upper and lower case.
             written = {part.name.casefold() for part, _ in parts}
             _remove([index.sibling(name) for name in replaced if name.casefold() not in written])
-
-
-def _check_inodes(files: Sequence[AtomicFile], inodes: set[int]) -> None:
-    """Raise OSError if blocks were written to other unfinished files."""
-    if inodes and not inodes <= {found[1] for file in files if (found := identify(file.path))}:
-        reason = (
-            "some blocks are in another unfinished file, because workers do not share the "
-            f"directory {os.path.dirname(files[-1].path)}, a worker was lost after the file was "
-            "complete, or it was computed twice at the same time; compute it again"
-        )
-        raise OSError(ESTALE, reason, files[-1].target)
 
 
 def build_target(location: Location, size: int, *, overwrite: bool) -> AtomicFile:

@@ -88,6 +88,7 @@ def test_invalid_options_exit_with_code_2(arguments: list[str], words: str) -> N
 def test_examples_are_not_copied_to_existing_directory() -> None:
     run_ok("examples", "tensors")
     assert "File exists" in run_failing("examples", "tensors")
+    assert "is a URL; pass the path of a new" in run_failing("examples", "memory://tensors")
 
 
 # info
@@ -340,7 +341,8 @@ def test_existing_file_is_replaced_only_with_overwrite(target: str) -> None:
     run_ok("convert", "a.mag", target)
     save("new.mag", make_dataset() + 1)
     message = run_failing("convert", "new.mag", target)
-    assert message == f"Error: {target} exists already; pass --overwrite to replace it\n"
+    hint = "it exists already; pass mode='w' or --overwrite to replace it"
+    assert re.fullmatch(f"Error: (.*/)?{target}: {hint}\n", message)
     xr.testing.assert_equal(load_any(target).w, make_dataset().w)
     run_ok("convert", "new.mag", target, "--overwrite")
     xr.testing.assert_equal(load_any(target).w, make_dataset().w + 1)

@@ -207,7 +207,9 @@ def test_zarr_behind_url() -> None:
     run_ok("convert", "a.mag", url)
     run_ok("convert", url, "c.mag")
     xr.testing.assert_identical(load_any("c.mag"), make_dataset())
-    assert f"{url} exists already; pass --overwrite" in run_failing("convert", "a.mag", url)
+    assert f"{url}: it exists already; pass mode='w' or --overwrite" in run_failing(
+        "convert", "a.mag", url
+    )
     run_ok("convert", "a.mag", url, "--overwrite")
 
 

@@ -15,6 +15,7 @@ from xr_tensorfmt.cli.common import format_errors
 from xr_tensorfmt.cli.convert import convert
 from xr_tensorfmt.cli.describe import info, validate
 from xr_tensorfmt.cli.diff import diff
+from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.tutorial import get_path
 
 
@@ -40,6 +41,8 @@ class Commands(click.Group):
 def examples(directory: str) -> None:
     """Copy the example files of the documentation to a new directory."""
     with format_errors(directory):
+        if is_url(directory):
+            raise ValueError(f"{directory} is a URL; pass the path of a new directory")
         shutil.copytree(get_path("circle").parent, directory)
 
 

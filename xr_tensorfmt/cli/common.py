@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import sys
-import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,7 +13,7 @@ from typing import Any
 
 import click
 
-from xr_tensorfmt.errors import TensorFormatWarning, redact
+from xr_tensorfmt.errors import TensorFormatWarning, redact, warn
 from xr_tensorfmt.formats import recognition, registry
 from xr_tensorfmt.sources import find_matches, is_url
 
@@ -101,7 +98,7 @@ def _expand_path(path: str, storage_options: KeyValues) -> list[str]:
         files = recognition.list_files(path, options, None)
         if files != [path] and not is_url(path):
             for name in sorted(glob(os.path.join(escape(path), "*", ""))):
-                print_message(f"Warning: {to_one_line(name[:-1])} is a directory, and is left out")
+                warn(f"{name[:-1]} is a directory, and is left out")
     return files or [path]
 
 
@@ -146,29 +143,12 @@ def print_lines(lines: Iterable[str]) -> None:
         click.echo(escape_unprintable(line))
 
 
-def print_message(message: str) -> None:
-    """Print a message on stderr: in one line, or wrapped between words on a terminal."""
-    if sys.stderr.isatty():
-        columns = shutil.get_terminal_size().columns
-        options: Any = {"break_long_words": False, "break_on_hyphens": False}
-        message = textwrap.fill(message, columns, subsequent_indent="  ", **options)
-    click.echo(message, err=True)
-
-
-class FileError(click.ClickException):
-    """An error about a file."""
-
-    def show(self, file: Any = None) -> None:
-        """Print the error."""
-        print_message(f"Error: {self.message}")
-
-
 @contextmanager
 def format_errors(file: str, origin: str = "") -> Iterator[None]:
     """Print warnings about a file, and convert its errors to errors of the command, in one line."""
 
     def show_warning(message: Any, *_: Any, **__: Any) -> None:
-        print_message(f"Warning: {to_one_line(str(message))}")
+        click.echo(f"Warning: {to_one_line(str(message))}", err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -179,11 +159,10 @@ def format_errors(file: str, origin: str = "") -> Iterator[None]:
         except click.ClickException:
             raise
         except Exception as error:
-            raise FileError(_format_error(error, file, origin)) from error
+            raise click.ClickException(_format_error(error, file, origin)) from error
 
 
 def _format_error(error: BaseException, file: str, origin: str) -> str:
-    """Format an error as one line that names the file and its origin."""
     message = str(error)
     if isinstance(error, OSError) and error.strerror and error.filename:
         message = f"{error.filename}: {error.strerror}"

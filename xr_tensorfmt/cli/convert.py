@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import PurePath
 from typing import Any, get_args
@@ -12,15 +13,18 @@ from typing import Any, get_args
 import click
 import xarray as xr
 
-import xr_tensorfmt
 from xr_tensorfmt.cli import common
-from xr_tensorfmt.datasets.groups import flatten_tree, list_prefixes, quote
-from xr_tensorfmt.errors import build_keyword_error, did_you_mean, shorten
+from xr_tensorfmt.datasets.groups import flatten_tree, join_path, list_prefixes
+from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.formats import registry
-from xr_tensorfmt.saving import Mode
-from xr_tensorfmt.sources import is_url
+from xr_tensorfmt.saving import Mode, normalize_options, to_file
 from xr_tensorfmt.sources.locations import Location, exists, locate
-from xr_tensorfmt.writing.atomic_file import build_atomic_file, get_temporary_path, remove
+from xr_tensorfmt.writing.atomic_file import (
+    build_atomic_file,
+    build_exists_error,
+    get_temporary_path,
+    remove,
+)
 from xr_tensorfmt.writing.checked_input import DroppablePart, resolve_encoding
 
 STORED_VALUES: dict[str, Any] = dict.fromkeys(
@@ -101,22 +105,25 @@ def convert(
     with common.format_errors(source):
         ds, encoding = _open_selected(source, drop=drop, storage_options=storage_options, **reading)
         with common.format_errors(target, source):
-            location = _locate_target(source, target, to, storage_options, overwrite=overwrite)
+            locations = [
+                locate(file, common.get_storage_options(file, storage_options), None)
+                for file in (source, target)
+            ]
+            _check_apart(*locations)
             name = os.path.basename(common.to_one_line(target).rstrip("/"))
-            writing: dict[str, Any] = {"encoding": encoding, "drop": drop}
-            writing["storage_options"] = common.get_storage_options(target, storage_options)
             # Without a terminal, None disables the bar.
             with TqdmCallback(desc=name, unit=" tasks", disable=quiet or None, leave=False):
-                if to in common.STORES:
-                    if options:
-                        raise ValueError(f"--option is only for tensor formats, not for {to}")
-                    _write_store(ds, target, location, to, overwrite=overwrite, **writing)
+                if to not in common.STORES:
+                    normalize_options(registry.find_format(to), options)
+                    options["storage_options"] = common.get_storage_options(target, storage_options)
+                    mode: Mode = "w" if overwrite else "x"
+                    to_file(ds, target, to, mode=mode, encoding=encoding, drop=drop, **options)
                     return
-                writer = registry.find_format(to)
-                for key in options.keys() - (known := writer.write_options).keys():
-                    raise build_keyword_error(key, f"for {writer.title} files", known)
-                mode: Mode = "w" if overwrite else "x"
-                xr_tensorfmt.to_file(ds, target, to, mode=mode, **writing, **options)
+                if options:
+                    raise ValueError(f"--option is only for tensor formats, not for {to}")
+                ds = ds.drop_encoding().drop_attrs() if "attrs" in drop else ds.drop_encoding()
+                write = _write_zarr if to == common.ZARR else _write_netcdf
+                write(ds, locations[1], encoding, overwrite=overwrite)
 
 
 def _open_selected(
@@ -130,7 +137,6 @@ def _open_selected(
     open_options: common.KeyValues,
     **reading: Any,
 ) -> tuple[xr.Dataset, dict[Any, Any]]:
-    """Return the data to write and their encoding."""
     if "attrs" not in drop:  # otherwise packed values would lose their meaning
         reading |= STORED_VALUES
     named = {"name": name, "dims": {variable: dims} if variable and dims else dims}
@@ -144,35 +150,17 @@ def _open_selected(
     return ds, resolve_encoding(ds.variables, ds.coords, dict(dtypes))
 
 
-def _locate_target(
-    source: str, target: str, to: str, storage_options: common.KeyValues, *, overwrite: bool
-) -> Location:
-    """Raise an error if the target is, contains or is inside the input, or must be kept."""
-    origin, location = (
-        locate(file, common.get_storage_options(file, storage_options), None)
-        for file in (source, target)
-    )
+def _check_apart(source: Location, target: Location) -> None:
+    """Raise ValueError if the target is, contains or is inside the input."""
     # A PurePath accepts both separators of Windows.
     read, written = (
-        PurePath(os.path.realpath(place.path) if place.is_local else place.path)
-        for place in (origin, location)
+        PurePath(os.path.realpath(location.path) if location.is_local else location.path)
+        for location in (source, target)
     )
     is_inside, contains = written.is_relative_to(read), read.is_relative_to(written)
-    if type(origin.fs) is type(location.fs) and (is_inside or contains):
+    if type(source.fs) is type(target.fs) and (is_inside or contains):
         relation = "is" if read == written else "is inside" if is_inside else "contains"
-        raise ValueError(f"{target} {relation} the input {source}; choose another target")
-    location.fs.invalidate_cache()
-    is_present = exists(location.fs, location.path)
-    if not (is_present or (location.is_local and os.path.islink(location.path))):
-        return location
-    if not overwrite:
-        raise FileExistsError(f"{target} exists already; pass --overwrite to replace it")
-    metadata = (f"{location.path}/{name}" for name in ("zarr.json", ".zgroup", ".zarray"))
-    if to == common.ZARR and is_present and not any(exists(location.fs, path) for path in metadata):
-        raise ValueError(
-            f"{target} exists and is not a zarr store, so it is not replaced; choose another target"
-        )
-    return location
+        raise ValueError(f"{target.name} {relation} the input {source.name}; choose another target")
 
 
 def open_input(
@@ -195,26 +183,23 @@ def open_input(
         if open_options:
             named = ", ".join(open_options)
             raise ValueError(f"{file} is {store}, and {named} applies only to tensor files")
-        prefix = next(iter(list_prefixes(group, ".")), "")
-        path = "/".join(map(quote, prefix.split(".")[:-1])) or None
-        tree = _open_store(file, store, path, url_options)
+        path = join_path(next(iter(list_prefixes(group, ".")), ""), ".")
+        tree = _open_store(locate(file, url_options, None), store, path)
         return flatten_tree(file, tree, ".", drop)
     file = common.find_file(file, storage_options)
     options |= {"format": format, "group": group, "storage_options": url_options, **open_options}
     return xr.open_dataset(file, engine="tensorfmt", **options)
 
 
-def _open_store(
-    file: str, format: str, group: str | None, storage_options: common.KeyValues | None
-) -> xr.DataTree | xr.Dataset:
+def _open_store(location: Location, format: str, group: str) -> xr.DataTree | xr.Dataset:
     """Open zarr in chunks, or netCDF without. Return a tree if there are groups."""
-    path = file if is_url(file) else os.path.abspath(os.path.expanduser(file))
     if format == common.ZARR:
-        store = _get_zarr_store(path, storage_options)
+        store = _get_zarr_store(location)
         tree = xr.open_datatree(store, engine=common.ZARR, group=group, chunks={})
     else:
+        path = location.path if location.is_local else location.url
         engine = _find_complex_engine()
-        can_open = engine and xr.backends.list_engines()[engine].guess_can_open(file)
+        can_open = engine and xr.backends.list_engines()[engine].guess_can_open(path)
         engine = engine if can_open else None
         tree = xr.open_datatree(path, engine=engine, group=group, cache=False)
     for node in tree.subtree:
@@ -232,51 +217,40 @@ def _find_complex_engine() -> Any:
     return "h5netcdf" if find_spec("h5netcdf") and find_spec("h5py") else None
 
 
-def _get_zarr_store(path: str, storage_options: common.KeyValues | None) -> Any:
-    """Return the store of a URL or path. zarr would take a path with "::" for a chain of URLs."""
+def _get_zarr_store(location: Location) -> Any:
+    """Return the store of a location. zarr would take a path with "::" for a chain of URLs."""
     from zarr.storage import FsspecStore, LocalStore  # noqa: PLC0415  # an optional package
 
-    return FsspecStore.from_url(path, storage_options) if is_url(path) else LocalStore(path)
+    if location.is_local:
+        return LocalStore(location.path)
+    return FsspecStore.from_mapper(location.fs.get_mapper(location.path))
 
 
-def _write_store(
-    ds: xr.Dataset,
-    target: str,
-    location: Location,
-    format: str,
-    *,
-    encoding: Mapping[Any, Any],
-    drop: Collection[str],
-    overwrite: bool,
-    storage_options: common.KeyValues | None,
-) -> None:
-    """Write a store that replaces the previous one when it is complete, or zarr to a URL."""
-    ds = ds.drop_encoding().drop_attrs() if "attrs" in drop else ds.drop_encoding()
-    if format == common.ZARR:
-        for name in ds.variables:
-            if "/" in str(name):
-                raise ValueError(
-                    f"the name {name!r} has a slash, which separates groups in zarr; rename the "
-                    "variable, or write the tree of xarray.open_datatree with to_zarr"
-                )
-        # zarr omits chunks that equal the fill value 0.0, also if they contain -0.0.
-        options: Any = {"encoding": encoding, "write_empty_chunks": True}
-        if location.is_local:
-            _write_local_zarr(ds, location.path, options, overwrite=overwrite)
-        else:
-            options["mode"] = "w" if overwrite else "w-"
-            ds.to_zarr(_get_zarr_store(target, storage_options), **options)
-    elif location.is_local:
-        _write_netcdf(ds, location.path, encoding, overwrite=overwrite)
-    else:
-        raise ValueError("netCDF can only be written to local paths; write zarr instead")
-
-
-def _write_local_zarr(ds: xr.Dataset, path: str, options: Any, *, overwrite: bool) -> None:
-    """Write a temporary directory, and rename it when it is complete."""
+def _write_zarr(ds: xr.Dataset, target: Location, encoding: Any, *, overwrite: bool) -> None:
+    """Write a store that replaces the previous one, on local disks when it is complete."""
+    for name in ds.variables:
+        if "/" in str(name):
+            raise ValueError(
+                f"the name {name!r} has a slash, which separates groups in zarr; rename the "
+                "variable, write the tree of xarray.open_datatree, or choose another format"
+            )
+    target.fs.invalidate_cache()
+    is_present, is_link = exists(target.fs, target.path), os.path.islink(target.path)
+    if not overwrite and (is_present or (target.is_local and is_link)):
+        raise build_exists_error(target.name)
+    metadata = (f"{target.path}/{name}" for name in ("zarr.json", ".zgroup", ".zarray"))
+    if is_present and not any(exists(target.fs, path) for path in metadata):
+        reason = "exists and is not a zarr store, so it is not replaced; choose another target"
+        raise ValueError(f"{target.name} {reason}")
+    # zarr omits chunks that equal the fill value 0.0, also if they contain -0.0.
+    options: Any = {"encoding": encoding, "write_empty_chunks": True}
+    if not target.is_local:
+        ds.to_zarr(_get_zarr_store(target), mode="w" if overwrite else "w-", **options)
+        return
+    path = target.path
     unfinished, previous = get_temporary_path(path), get_temporary_path(path)
     try:
-        ds.to_zarr(_get_zarr_store(unfinished, None), **options)
+        ds.to_zarr(_get_zarr_store(replace(target, path=unfinished)), **options)
         if overwrite and os.path.lexists(path):
             os.rename(path, previous)
         os.rename(unfinished, path)
@@ -288,15 +262,15 @@ def _write_local_zarr(ds: xr.Dataset, path: str, options: Any, *, overwrite: boo
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _write_netcdf(
-    ds: xr.Dataset, path: str, encoding: Mapping[Any, Any], *, overwrite: bool
-) -> None:
+def _write_netcdf(ds: xr.Dataset, target: Location, encoding: Any, *, overwrite: bool) -> None:
     """Write a temporary file, and rename it when it is complete."""
+    if not target.is_local:
+        raise ValueError("netCDF can only be written to local paths; write zarr instead")
     is_complex = any(variable.dtype.kind == "c" for variable in ds.variables.values())
     engine = _find_complex_engine() if is_complex else None
     if is_complex and engine is None:
         raise ValueError("install h5netcdf and h5py to write complex numbers, or write zarr")
-    file = build_atomic_file(path, 0, overwrite=overwrite)
+    file = build_atomic_file(target.path, 0, overwrite=overwrite)
     try:
         file.create()
         ds.to_netcdf(file.path, engine=engine, encoding=encoding)

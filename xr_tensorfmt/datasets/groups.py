@@ -215,9 +215,13 @@ def split_groups(container: Container, separator: str) -> dict[str, Container]:
             for is_data in (True, False)
         )
         node = Container((), ends=container.ends) if prefix else container
-        path = "/" + "/".join(map(quote, prefix.split(separator)[:-1]))
-        nodes[path] = replace(node, tensors=data, coordinates=coordinates)
+        nodes[join_path(prefix, separator)] = replace(node, tensors=data, coordinates=coordinates)
     return nodes
+
+
+def join_path(prefix: str, separator: str) -> str:
+    """Return the path of the group whose names begin with a prefix."""
+    return "/" + "/".join(map(quote, prefix.split(separator)[:-1]))
 
 
 def quote(part: str) -> str:
@@ -326,7 +330,7 @@ def _check(path: str, tree: DataTree, members: list[_Member], separator: str) ->
             raise ValueError(
                 f"{path}: '{member.path.rstrip('/')}/{member.name}' with dims {member.dims} would "
                 f"open as '{group.rstrip('/')}/{name}' with dims {dims}, because its key is "
-                f"{member.key!r}; rename it, or choose another separator="
+                f"{member.key!r}; rename it, or choose another separator= or one --group"
             )
     for key, node in tree.subtree_with_keys:
         if node is not tree and f"/{key}" not in nodes:

@@ -30,7 +30,8 @@ _MAX_NAME_BYTES = 255
 
 def build_exists_error(path: str) -> FileExistsError:
     """Return the error for a file that must not be overwritten."""
-    return FileExistsError(f"{path} exists already; pass mode='w' or --overwrite to replace it")
+    reason = "it exists already; pass mode='w' or --overwrite to replace it"
+    return FileExistsError(errno.EEXIST, reason, path)
 
 
 @contextmanager
@@ -229,7 +230,7 @@ class AtomicFile:
 
     def explain(self, error: OSError, outcome: str) -> OSError:
         """Return the error with the target and the outcome."""
-        if error.errno is None:
+        if error.errno in (None, errno.EEXIST):
             return error
         return OSError(
             error.errno, f"{error.strerror}, while writing {self.path}; {outcome}", self.target
