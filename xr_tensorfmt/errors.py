@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
-from operator import attrgetter
 from typing import Any, Literal, NoReturn
 
 Severity = Literal["error", "warning"]
@@ -94,22 +93,16 @@ class TensorFormatError(ValueError):
         offset: int | None = None,
     ) -> None:
         super().__init__(path, field, actual, expected, hint, offset)
-        self._finding = Finding(path, field, actual, expected, hint, offset)
-
-    path = property(attrgetter("_finding.path"), doc="The file with the fault.")
-    field = property(attrgetter("_finding.field"), doc="The invalid field, as the format calls it.")
-    actual = property(attrgetter("_finding.actual"), doc="Value of the field, or the fault.")
-    expected = property(attrgetter("_finding.expected"), doc="Description of a valid value.")
-    hint = property(attrgetter("_finding.hint"), doc="What the user can do.")
-    offset = property(attrgetter("_finding.offset"), doc="Offset of the fault in bytes, or None.")
+        self.path, self.field, self.actual = path, field, actual
+        self.expected, self.hint, self.offset = expected, hint, offset
 
     def __str__(self) -> str:
         """Return one sentence."""
-        return f"{self._finding.sentence}."
+        return f"{Finding(*self.args).sentence}."
 
     def to_finding(self, severity: Severity = "error") -> Finding:
         """Return the finding, with text in place of the actual value."""
-        return replace(self._finding, actual=shorten(self.actual), severity=severity)
+        return replace(Finding(*self.args), actual=shorten(self.actual), severity=severity)
 
 
 def shorten(value: object, length: int = 200) -> str:
@@ -182,7 +175,10 @@ def build_directory_error(
     return IsADirectoryError(f"{path} is a directory; pass the path of a file in it, or {hint}")
 
 
-SAME_BYTES = "with verify_unchanged=False if its bytes are the same as before"
+SAME_BYTES = (
+    "with verify_unchanged=False or --open-option verify_unchanged=false if its bytes are the same "
+    "as before"
+)
 """Hint about a file or object whose time, inode or entity tag has changed."""
 
 

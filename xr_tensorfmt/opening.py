@@ -58,21 +58,15 @@ def open_group(
 ) -> tuple[HeaderReader, Container]:
     """Return a reader of the header of a file, and the tensors of the requested group."""
     check_keywords(keywords)
-    _check_format_options(keywords)  # before a request to a store
+    if options := keywords["format_options"]:
+        known = dict.fromkeys([*recognition.find_open_options(), *keywords])
+        del known["format_options"]
+        for name in options.keys() - known.keys():
+            hint = "; pass options of a file system in storage_options= or --storage-option"
+            raise build_keyword_error(name, "of the engine 'tensorfmt'", known, hint)
     names = ("io", "storage_options", "fs", "timeout", "verify_unchanged")
     reader = recognition.open_header(file, **{name: keywords[name] for name in names})
     return reader, parse_group(reader, keywords, is_tree=is_tree)
-
-
-def _check_format_options(keywords: Keywords) -> None:
-    """Raise an error if a keyword is neither one of the engine nor of a format."""
-    if not keywords["format_options"]:
-        return
-    known = dict.fromkeys([*recognition.find_open_options(), *keywords])
-    del known["format_options"]
-    for name in keywords["format_options"].keys() - {*known}:
-        hint = "; pass options of a file system in storage_options="
-        raise build_keyword_error(name, "of the engine 'tensorfmt'", known, hint)
 
 
 def parse_group(reader: HeaderReader, keywords: Keywords, *, is_tree: bool = False) -> Container:
@@ -129,10 +123,8 @@ def validate(
     ------
     SourceChangedError
         The file changes during the check.
-    OSError
-        The file cannot be read.
-    ValueError, TypeError
-        An argument does not apply to the file.
+    OSError, ValueError, TypeError
+        The file cannot be read, or an argument does not apply to it.
 
     Examples
     --------

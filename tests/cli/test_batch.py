@@ -247,6 +247,41 @@ def test_errors_name_keyword_and_option() -> None:
         to_file(make_dataset(), "a.mag", mode="x")
 
 
+LABELS = {dim: (dim, ["a", "b", "c", "d"]) for dim in ("x", "y")}
+CUBE = xr.Dataset({"tensor": (("x", "y", "z"), np.ones((4, 4, 2), "f4"))})
+HINTS = {
+    "several variables": ('info {} --open-option dims=["a"]', "dims={name: [...]} or --variable"),
+    "no such keyword": ("info {} --open-option anon=true", "storage_options= or --storage-option"),
+    "number of names": (
+        'info {} --open-option dims={{"w*":["a"]}}',
+        "pass a name for each dimension, or call ds.rename",
+    ),
+    "keyword for dtype": ("convert {} b.mag -o dtype=float16", "{'dtype': ...}, or --dtype"),
+}
+
+
+@pytest.mark.parametrize("case", HINTS)
+def test_hints_are_for_the_command_as_well(case: str) -> None:
+    line, hint = HINTS[case]
+    assert hint in run_failing(*line.format(save()).split())
+
+
+def test_hints_about_cubes_are_for_the_command_as_well() -> None:
+    path = save("a.npy", CUBE.rename(x="dim_0", y="dim_1", z="dim_2"))
+    assert "or --option matrix_type=, stack" in run_failing("convert", path, "b.pycauset")
+    message = run_failing("convert", path, "b.tens", "--dims", "x,y")
+    assert "(or another name= or --name)" in message
+    CUBE.assign_coords(LABELS).to_netcdf("a.nc")
+    assert "or choose another format" in run_failing("convert", "a.nc", "b.tbf")
+
+
+def test_existing_directory_is_no_file_to_overwrite() -> None:
+    save()
+    os.mkdir("b")
+    message = run_failing("convert", "a.mag", "b/", "--to", "mag")
+    assert "b/ is a directory, expected a file; append a name" in message
+
+
 def test_verbose_shows_the_log(caplog: pytest.LogCaptureFixture) -> None:
     try:
         run_ok("--verbose", "info", save())

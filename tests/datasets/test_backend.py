@@ -195,7 +195,7 @@ def test_dims_and_name_are_chosen_by_user(path: Path) -> None:
         ({"dims": {"t*": ("F", "q")}}, "names 2 dimensions of 't\\*', but .* 'tensor' \\(3\\)"),
         ({"dims": ("b", "a", "c")}, "transpose to reorder"),
         ({"dims": ("q", "q", "r")}, "of 'tensor': pass 3 different names"),
-        ({"name": "a"}, r"none of them 'a' \(or another name=\)"),
+        ({"name": "a"}, r"none of them 'a' \(or another name= or --name\)"),
         ({"sparse": "coo"}, "sparse='coo' is not one of 'auto', 'dense', 'stored'"),
         ({"io": "fast"}, "io='fast' is not one of"),
         ({"format": "hdf"}, "format='hdf' is not one of 'tens'"),
@@ -517,8 +517,6 @@ def test_help_shows_keywords_of_to_file() -> None:
     "documented",
     [
         TensorFormatBackend.open_dataset,
-        TensorFormatBackend.open_datatree,
-        TensorFormatBackend.open_groups_as_dict,
         xr.Dataset().tensorfmt.to_file,
         xr_tensorfmt.explain,
     ],

@@ -53,7 +53,8 @@ def test_equal_bytes_of_local_file_are_read_if_asked(
     )
     change(path)
     np.testing.assert_array_equal(lenient, VALUES)
-    with pytest.raises(SourceChangedError, match="verify_unchanged=False"):
+    hint = "verify_unchanged=False or --open-option verify_unchanged=false if"
+    with pytest.raises(SourceChangedError, match=hint):
         strict.load()
     path.write_bytes(tf.make_0_9(VALUES[:, :-1]))
     with pytest.raises(SourceChangedError, match="open it again"):

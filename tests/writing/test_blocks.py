@@ -201,8 +201,9 @@ def test_inexact_conversions_raise(case: str) -> None:
     assert message.startswith("'v' contains ")
     assert f"which {element.name} cannot represent; " in message
     if exact and array.dtype.kind not in "iu":  # integers are never rounded
-        hint = f"pass encoding={{'v': {{'dtype': '{element.name}'}}}} to approximate such values"
-        assert f"{hint}, or choose '{array.dtype}' for the file to keep them" in message
+        name = element.name
+        hint = f"pass encoding={{'v': {{'dtype': '{name}'}}}} or --dtype v={name} to approximate"
+        assert f"{hint} such values, or choose '{array.dtype}' for the file to keep them" in message
     else:
         assert message.endswith(
             "change the values, or choose another dtype for the file to keep them"

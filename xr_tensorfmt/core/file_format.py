@@ -52,8 +52,8 @@ def name_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tupl
     if is_permuted or not is_valid:
         raise ValueError(
             f"dims={requested!r} cannot name the dimensions {default} of {variable!r}: pass "
-            f"{len(default)} different names, none of them {variable!r} (or another name=); "
-            "transpose to reorder dimensions"
+            f"{len(default)} different names, none of them {variable!r} (or another name= "
+            "or --name); transpose to reorder dimensions"
         )
     return tuple(names)
 

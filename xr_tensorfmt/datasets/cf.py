@@ -104,7 +104,7 @@ def decode(
     except TensorFormatError:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        hint = "change the attributes, or open the file with decode_cf=False"
+        hint = "change the attributes, or pass decode_cf=False or --open-option decode_cf=false"
         raise ValueError(f"{path}: {error}; {hint}") from error
     for name, variable in decoded.items():
         used = prepared[name].attrs.keys() - variable.attrs.keys()
@@ -151,7 +151,8 @@ def _warn_of_unused(
         more = f", and {len(unused) - 3} more" if len(unused) > 3 else ""
         warn(
             f"{path}: the attributes {', '.join(unused[:3])}{more} have a type or value that CF "
-            "does not define, and are not decoded; change them, or pass decode_cf=False"
+            "does not define, and are not decoded; change them, or pass decode_cf=False "
+            "or --open-option decode_cf=false"
         )
 
 

@@ -102,7 +102,10 @@ def _name_dims(
     similar_keys = {key for key in keys if "_dim_" in key}
     named = [get_default_dims(x, len(y.shape), similar_keys) for x, y in layouts.items()]
     if isinstance(requested, Sequence) and len(keys) != 1:
-        fault = f"names the dimensions of one variable, but the file has {len(keys)}; use keys"
+        fault = (
+            f"names the dimensions of one variable, but the file has {len(keys)}; pass "
+            "dims={name: [...]} or --variable"
+        )
     elif requested is not None:
         named = [name_dims(requested, key, dims) for key, dims in zip(layouts, named, strict=True)]
         for clash in keys & {dim for dims in named for dim in dims}:

@@ -322,6 +322,6 @@ def _check_named_variables(container: Container, options: OpenOptions) -> None:
         raise ValueError(
             f"dims={shorten(options.dims)} names {len(dims)} dimensions of {shorten(repr(key))}"
             f"{'' if matching else did_you_mean(key, ranks)}, but the variables and their "
-            f"numbers of dimensions are {shorten(variables)}; to rename single dimensions use "
-            "ds.rename"
+            f"numbers of dimensions are {shorten(variables)}; pass a name for each dimension, or "
+            "call ds.rename"
         )

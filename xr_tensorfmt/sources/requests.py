@@ -144,6 +144,8 @@ def build_changed_error(path: str, actual: Version, expected: Version) -> Source
 MAX_REQUESTS = 24
 """Limit on the concurrent requests to a store."""
 
+_MORE_TIME = "pass a larger timeout= or --open-option timeout= to wait longer"
+
 # Ctrl-C does not interrupt a long wait on Windows.
 _INTERVAL = 0.2
 _is_shutdown = threading.Event()
@@ -162,7 +164,7 @@ def wait_for_result(future: Future[Result], limit: float = inf) -> Result:
             if _is_shutdown.is_set():
                 raise RuntimeError("the process is ending, so the request was cancelled")
             if monotonic() > stop:
-                reason = f"not complete after {limit:.3g} s; pass a larger timeout= to wait longer"
+                reason = f"not complete after {limit:.3g} s; {_MORE_TIME}"
                 raise TimeoutError(errno.ETIMEDOUT, reason)
         return future.result()
     finally:
@@ -272,7 +274,8 @@ def _describe(request: RangeRequest, status: int) -> str:
         return ""
     text = f", while bytes {request.start} to {request.stop - 1} were fetched"
     if request.version.strong_etag and status in _REFUSALS:
-        text += "; if the store refuses conditions (If-Match), pass verify_unchanged=False"
+        text += "; if the store refuses conditions (If-Match), pass verify_unchanged=False or "
+        text += "--open-option verify_unchanged=false"
     return text
 
 
@@ -290,7 +293,7 @@ def _build_last_error(
     """Return and log the error of a request that is not tried again."""
     is_timeout = isinstance(failure, TimeoutError)
     error_type = StoreTimeoutError if is_timeout else StoreUnavailableError
-    hint = "pass a larger timeout= to wait longer" if is_timeout else "try again later"
+    hint = _MORE_TIME if is_timeout else "try again later"
     if pause:
         hint = f"the server requests a pause of {pause:.3g} s; {hint}"
     times = "1 attempt" if attempts == 1 else f"{attempts} attempts"

@@ -106,7 +106,8 @@ class Conversion:
         way, other = "change the values", "another dtype"
         if self.exact and self.element.dtype.kind in "fc" and dtype.kind not in "iu":
             encoding = {self.name: {"dtype": self.element.name}}
-            way, other = f"pass {encoding=} to approximate such values", f"'{dtype}'"
+            option = f"--dtype {self.name}={self.element.name}"
+            way, other = f"pass {encoding=} or {option} to approximate such values", f"'{dtype}'"
         value = values[~preserved].flat[0]
         note = " (NaT in times)" if dtype == np.int64 and value == np.iinfo(np.int64).min else ""
         raise ValueError(

@@ -1171,6 +1171,6 @@ def test_lost_unit_is_named(tmp_path: Path) -> None:
 def test_dims_of_new_integrals_are_suggested_by_length(tmp_path: Path) -> None:
     ds = make_calculation([-1.0, 1.0, 2.0, 3.0], fermiEnergy=0.0)
     ds["CoulombIntegrals.pphh"] = ("a", "b", "i", "j"), np.ones((3, 3, 1, 1)), {"unit": 1.0}
-    message = r"to \('State', 'State_2', 'State_3', 'State_4'\) or with other numbers"
+    message = r"to \('State', 'State_2', 'State_3', 'State_4'\) .--dims. or other numbers"
     with pytest.raises(ValueError, match=message):
         to_calculation(ds, tmp_path / "new")

@@ -295,7 +295,7 @@ def test_modified_matrix_is_stored_dense(tmp_path: Path) -> None:
     chunked = open_lazily(path, chunks={}).transpose("col", "row")
     for matrix_type in (None, "CAUSAL"):  # chunks are not computed to choose a type
         is_permuted = pytest.warns(TensorFormatWarning, match="are in another order")
-        hint = r"matrix_type='DENSE_FLOAT' to store all"
+        hint = r"matrix_type='DENSE_FLOAT' or --option matrix_type=DENSE_FLOAT to store all"
         with is_permuted, pytest.raises(ValueError, match=hint):
             to_file(chunked, tmp_path / "t", "pycauset", matrix_type=matrix_type)
         assert not (tmp_path / "t").exists()
@@ -314,8 +314,8 @@ def spoil(matrix_type: str, index: Any, value: Any, order: int = 50) -> np.ndarr
 
 WRONG = {
     "causal": ("CAUSAL", (40, 3), True, r"\(40, 3\) is True, but a strict upper triangle has 0"),
-    "on the diagonal": ("CAUSAL", (7, 7), True, r"\(7, 7\) is True.*='DENSE_FLOAT' to store all"),
-    "integer": ("TRIANGULAR_INTEGER", (9, 0), 5, r"\(9, 0\) is 5.*matrix_type='INTEGER' to store"),
+    "on the diagonal": ("CAUSAL", (7, 7), True, r"\(7, 7\) is True.*='DENSE_FLOAT' or --option"),
+    "integer": ("TRIANGULAR_INTEGER", (9, 0), 5, r"\(9, 0\) is 5.*_type='INTEGER' or --option"),
     "nan": ("TRIANGULAR_FLOAT", (49, 48), np.nan, r"\(49, 48\) is nan, but a strict upper"),
 }  # fmt: skip
 

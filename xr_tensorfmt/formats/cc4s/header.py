@@ -301,8 +301,8 @@ def parse_entries(fields: Fields, options: OpenOptions, stem: str) -> list[Tenso
         return [TensorEntry.unpack(fields, stem, name)]
     if not is_default:
         raise ValueError(
-            f"{fields.path} contains variable names, so name={options.name!r} does not apply; use "
-            "ds.rename"
+            f"{fields.path} contains variable names, so name={options.name!r} does not apply; "
+            "omit it, or call ds.rename"
         )
     components = fields.get_fields("components")
     actual, fits = f"{len(components.values)} components", len(components.values) <= MAX_COMPONENTS

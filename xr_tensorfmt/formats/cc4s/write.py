@@ -325,7 +325,7 @@ def check_types(path: str, cc4s_object: str, name: str, variable: Variable, type
     dims = make_dims_unique([[*map(Dimension, variable.shape, expected)]])[0]
     raise ValueError(
         f"{path}: {name!r} has the dims {variable.dims}, but cc4s expects the types {expected} for "
-        f"{cc4s_object}; transpose or rename them, for instance to {dims} or with other numbers"
+        f"{cc4s_object}; transpose or rename them, for instance to {dims} (--dims) or other numbers"
     )
 
 

@@ -228,8 +228,8 @@ class Packed(Layout):
             triangle = "a strict upper triangle" if self.diagonal else "an upper triangle"
             raise ValueError(
                 f"the element at {(int(rows[row]), int(columns[column]))} is "
-                f"{values[row, column]}, but {triangle} has 0; pass matrix_type={name!r} to store "
-                "all elements"
+                f"{values[row, column]}, but {triangle} has 0; pass matrix_type={name!r} or "
+                f"--option matrix_type={name} to store all elements"
             )
 
     @property

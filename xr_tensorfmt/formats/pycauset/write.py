@@ -55,8 +55,8 @@ def plan(
     if required:
         raise ValueError(
             f"{checked.path}: {name!r} has shape {variable.shape}, but "
-            f"{matrix_type or 'PyCauset'} requires {required}; use another matrix_type=, stack or "
-            "expand_dims, or write MAG"
+            f"{matrix_type or 'PyCauset'} requires {required}; use another matrix_type= or "
+            "--option matrix_type=, stack or expand_dims, or write MAG"
         )
     # The properties of the opened file, if the variable is the whole matrix.
     file_info = get_file_info(variable, pycauset.NAME)

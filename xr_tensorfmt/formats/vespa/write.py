@@ -129,7 +129,7 @@ def _find_block_labels(
             f"{checked.path}: {' and '.join(map(repr, labels))} are dimensions with labels, but "
             f"Vespa stores blocks; call ds.stack({BLOCK}={block_dims}).reset_index({BLOCK!r}) to "
             f"make a block of every combination, and then dropna({BLOCK!r}) to leave out those "
-            "that are missing, or drop_vars() the labels of all but one"
+            "that are missing, drop_vars() the labels of all but one, or choose another format"
         )
     if not labels and BLOCK in dims:
         labels = _find_labels(checked, dict.fromkeys(checked.coordinates, BLOCK))
