@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import starmap
 from typing import Any
 from uuid import uuid4
 
 import dask.array
 import numpy as np
+from dask.array.core import normalize_chunks
 from numpy.typing import NDArray
 from xarray import DataArray, Variable
 
@@ -41,8 +41,7 @@ _Block = NDArray[np.bool_]
 def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) -> DataArray:
     """Count the elements that are True along dimensions, as ``da.sum(dim)`` does.
 
-    This counts the packed bytes of the file at once, in bounded memory, if `da` has not been read
-    yet.
+    Packed bits of a file are counted in bounded memory, if `da` has not been read yet.
 
     Parameters
     ----------
@@ -55,11 +54,6 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     -------
     DataArray
         Counts of dtype int64, without attributes.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `da` is not a DataArray of dtype bool, or has no such dimension.
 
     Examples
     --------
@@ -92,11 +86,6 @@ def count_between(causal: DataArray) -> DataArray:
     DataArray
         Counts of dtype int32 in dask chunks of 2048 x 2048 elements, with the dims and coordinates
         of `causal`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `causal` is not a square matrix of bool.
 
     Examples
     --------
@@ -154,7 +143,7 @@ def interval_sizes(causal: DataArray) -> DataArray:
     array([165, 119, 102,  67])
     """
     matrix = _CausalMatrix.from_array(causal)
-    ones, size = (1,) * len(matrix.lengths), matrix.variable.shape[0]
+    ones, size = (1,) * len(matrix.chunks[0]), matrix.variable.shape[0]
     sizes = matrix.map_blocks(_count_sizes, np.int64, (ones, ones, (size,)))
     return DataArray(sizes.sum(axis=(0, 1)), dims="size", name="interval_sizes")
 
@@ -195,7 +184,6 @@ def _read_batches(
 
 
 def _count_rows(source: Source, bits: Packed, rows: Integers, columns: range) -> Integers:
-    """Count the bits of rows."""
     counts, all_bits = np.zeros(rows.size, dtype=np.int64), np.uint64(2**64 - 1)
     for first, packed, pieces in _read_batches(source, bits, rows, columns):
         positions, skipped, leads = pieces.T
@@ -213,7 +201,6 @@ def _count_rows(source: Source, bits: Packed, rows: Integers, columns: range) ->
 
 
 def _count_columns(source: Source, bits: Packed, rows: Integers, columns: range) -> Integers:
-    """Count the bits of columns in some rows."""
     counts, part = np.zeros(len(columns), np.int64), np.zeros(len(columns), np.uint8)
     for first, packed, pieces in _read_batches(source, bits, rows, columns):
         for number, (start, skipped, lead) in enumerate(pieces.tolist(), first):
@@ -226,13 +213,11 @@ def _count_columns(source: Source, bits: Packed, rows: Integers, columns: range)
     return counts + part
 
 
-def _check_bits(da: DataArray, *, is_square: bool = False) -> None:
-    """Raise an error unless an array is a DataArray of bool, and square if required."""
+def _check_bits(da: DataArray) -> None:
+    """Raise TypeError unless an array is a DataArray of bool."""
     if not isinstance(da, DataArray) or da.dtype != np.bool_:
         actual = type(da).__name__ + (f" of {da.dtype}" if hasattr(da, "dtype") else "")
         raise TypeError(f"expected a DataArray of bool, such as ds[name], not {actual}")
-    if is_square and (da.ndim != 2 or da.shape[0] != da.shape[1]):
-        raise ValueError(f"a causal matrix is square, but the shape is {da.shape}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +230,9 @@ class _CausalMatrix:
     @classmethod
     def from_array(cls, causal: DataArray) -> _CausalMatrix:
         """Read the blocks of an array of this engine from the file, and load other arrays."""
-        _check_bits(causal, is_square=True)
+        _check_bits(causal)
+        if causal.ndim != 2 or causal.shape[0] != causal.shape[1]:
+            raise ValueError(f"a causal matrix is square, but the shape is {causal.shape}")
         lazy = find_undecoded_tensor(causal.variable)
         if lazy is None:
             return cls(causal.variable.compute(), is_triangle=False)
@@ -255,10 +242,9 @@ class _CausalMatrix:
         return cls(drop_chunks(causal.variable), is_triangle)
 
     @property
-    def lengths(self) -> tuple[int, ...]:
-        """Lengths of the blocks along either axis."""
-        full, rest = divmod(self.variable.shape[0], _BLOCK)
-        return (_BLOCK,) * full + ((rest,) if rest or not full else ())
+    def chunks(self) -> Any:
+        """Lengths of the blocks along both axes."""
+        return normalize_chunks(_BLOCK, self.variable.shape)  # type: ignore[no-untyped-call]
 
     def read(self, row: int, column: int) -> _Block:
         """Return the values of a block. Counting the bits finds blocks without relations faster."""
@@ -268,10 +254,7 @@ class _CausalMatrix:
         return np.zeros(part.shape, np.bool_) if is_empty else np.asarray(part.values)
 
     def map_blocks(
-        self,
-        compute: Callable[..., NDArray[Any]],
-        dtype: type[np.generic],
-        chunks: tuple[tuple[int, ...], ...] | None = None,
+        self, compute: Callable[..., NDArray[Any]], dtype: type[np.generic], chunks: Any = None
     ) -> Any:
         """Compute a dask array with one chunk per block: of its shape, or of other `chunks`."""
 
@@ -279,7 +262,7 @@ class _CausalMatrix:
             location = block_info[None]["chunk-location"][:2]
             return compute(self, *location, self.read(*location))
 
-        chunks = chunks or (self.lengths,) * 2
+        chunks = chunks or self.chunks
         return dask.array.map_blocks(  # type: ignore[no-untyped-call]
             run,
             chunks=chunks,
@@ -294,27 +277,17 @@ def _count_between(
 ) -> NDArray[np.int32]:
     """Multiply a row of blocks with a column of blocks, of which both contain `related`."""
     counts = np.zeros(related.shape, np.float32)  # exact, because counts are below 2**24
-    stops = (row, column + 1) if matrix.is_triangle else (0, len(matrix.lengths))
+    stops = (row, column + 1) if matrix.is_triangle else (0, len(matrix.chunks[0]))
     for middle in range(*stops):
         left = related if middle == column else matrix.read(row, middle)
-        if left.any():
-            _add_product(counts, left, related if middle == row else matrix.read(middle, column))
+        right = related if middle == row else matrix.read(middle, column)
+        inner = left.any(axis=0) & right.any(axis=1)
+        if inner.any():
+            counts += left[:, inner].astype(np.float32) @ right[inner].astype(np.float32)
     return counts.astype(np.int32)
 
 
-def _add_product(counts: NDArray[np.float32], left: _Block, right: _Block) -> None:
-    """Add the product of two blocks, from the first to the last row and column with relations."""
-    inner = left.any(axis=0) & right.any(axis=1)
-    if inner.any():
-        masks = left.any(axis=1), inner, right.any(axis=0)
-        bounds = [np.flatnonzero(mask)[[0, -1]] + (0, 1) for mask in masks]
-        rows, middle, columns = starmap(slice, bounds)
-        product = left[rows, middle].astype(np.float32) @ right[middle, columns].astype(np.float32)
-        counts[rows, columns] += product
-
-
 def _find_links(matrix: _CausalMatrix, row: int, column: int, related: _Block) -> _Block:
-    """Return the relations of a block without an event between."""
     if related.any():
         related = related & (_count_between(matrix, row, column, related) == 0)
     return related
@@ -323,9 +296,6 @@ def _find_links(matrix: _CausalMatrix, row: int, column: int, related: _Block) -
 def _count_sizes(
     matrix: _CausalMatrix, row: int, column: int, related: _Block
 ) -> NDArray[np.int64]:
-    """Count the relations of a block by the number of events between."""
-    sizes = np.empty(0, int)
-    if related.any():
-        sizes = _count_between(matrix, row, column, related)[related]
+    counts = _count_between(matrix, row, column, related) if related.any() else related
     size = matrix.variable.shape[0]
-    return np.bincount(sizes, minlength=size).reshape(1, 1, size)
+    return np.bincount(counts[related], minlength=size).reshape(1, 1, size)
