@@ -49,11 +49,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 # Imported at first use, because xarray imports this package when it lists its engines.
-_LAZY = {
-    "Explanation": "datasets.explanation",
-    "to_file": "saving",
-    "validate": "opening",
-}
+_LAZY = {"Explanation": "datasets.explanation", "to_file": "saving", "validate": "opening"}
 # Modules of functions for one purpose, and the packages that they need beside the required ones.
 _MODULES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("cc4s", "contract", "pycauset", "tutorial", "vespa"), ()),

@@ -101,30 +101,24 @@ class TensorFormatParser:
         if url.startswith("file:") and set("?#") & set(url):
             raise ValueError(f"{url}: VirtualiZarr cannot read names with ? or #; rename the file")
         source = _RegistryFile(url, registry)
-        container = parse_group(HeaderReader(source, b""), keywords)
-        return _build_store(source, keywords, container, registry)
+        return _build_store(source, keywords, parse_group(HeaderReader(source, b""), keywords))
 
 
 class _RegistryFile(FileObject):
     """An object in the stores of a registry, which also have its sibling files."""
 
     def __init__(self, url: str, registry: ObjectStoreRegistry[Any]) -> None:
-        self.url, self._registry = url, registry
+        self.url, self.registry = url, registry
         store, path = registry.resolve(url)
         location = Location(url, store, path)
         location.call(super().__init__, BufferedStoreReader(store, path), "", location.name)
 
     def sibling(self, path: str) -> tuple[_RegistryFile, bytes]:
         """Open another object by its path relative to the directory."""
-        return _RegistryFile(build_sibling_path(self.url, path), self._registry), b""
+        return _RegistryFile(build_sibling_path(self.url, path), self.registry), b""
 
 
-def _build_store(
-    source: _RegistryFile,
-    keywords: Keywords,
-    container: Container,
-    registry: ObjectStoreRegistry[Any],
-) -> VirtualStore:
+def _build_store(source: _RegistryFile, keywords: Keywords, container: Container) -> VirtualStore:
     """Build a Zarr store. Raise ValueError if a variable cannot be virtual."""
     arrays: dict[str, ManifestArray] = {}
     in_memory: dict[str, Variable] = {}
@@ -152,7 +146,7 @@ def _build_store(
         )
     attrs = _build_attrs(source, container, arrays.keys() | in_memory)
     group = ManifestGroup(arrays=arrays, attributes=attrs)
-    return VirtualStore(group, registry, Dataset(coords=in_memory))
+    return VirtualStore(group, source.registry, Dataset(coords=in_memory))
 
 
 def _load_variable(source: Source, tensor: Tensor) -> Variable:
@@ -190,9 +184,7 @@ class VirtualStore(ManifestStore):
     ) -> None:
         super().__init__(group, registry=registry)
         self._arrays, self._in_memory, self._memory_store = group.arrays, in_memory, MemoryStore()
-        options: dict[str, Any] = {"zarr_format": 3, "consolidated": False}
-        if in_memory.variables:
-            in_memory.to_zarr(self._memory_store, **options)
+        in_memory.to_zarr(self._memory_store, zarr_format=3, consolidated=False)
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None

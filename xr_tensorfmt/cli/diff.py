@@ -229,10 +229,7 @@ def are_close(first: Array, second: Array, rtol: float = 0, atol: float = 0) -> 
 def find_largest_difference(
     first: Array, second: Array, same: Array
 ) -> tuple[tuple[int, ...], float | None]:
-    """Return the index and the distance of the elements, not the `same`, that differ most.
-
-    NaN is the largest difference from a number. Strings have no distance.
-    """
+    """Return the index and distance of the largest difference: NaN, if any. Strings have none."""
     is_number = is_numeric(first.dtype) and is_numeric(second.dtype)
     distances: Any = 0
     if is_number:
