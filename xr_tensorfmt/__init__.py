@@ -8,7 +8,7 @@ import os
 import sys
 import typing
 
-from xr_tensorfmt.backend import TensorFormatBackend, explain  # also registers `ds.tensorfmt`
+from xr_tensorfmt.backend import TensorFormatBackend  # also registers `ds.tensorfmt`
 from xr_tensorfmt.errors import (
     Finding,
     SourceChangedError,
@@ -27,7 +27,7 @@ if typing.TYPE_CHECKING:
     from xr_tensorfmt import tutorial as tutorial
     from xr_tensorfmt import vespa as vespa
     from xr_tensorfmt import virtual as virtual
-    from xr_tensorfmt.datasets.explanation import Explanation
+    from xr_tensorfmt.datasets.explanation import Explanation, explain
     from xr_tensorfmt.opening import validate
     from xr_tensorfmt.saving import to_file
 
@@ -49,7 +49,12 @@ __all__ = [
 __version__ = "0.1.0"
 
 # Imported at first use, because xarray imports this package when it lists its engines.
-_LAZY = {"Explanation": "datasets.explanation", "to_file": "saving", "validate": "opening"}
+_LAZY = {
+    "Explanation": "datasets.explanation",
+    "explain": "datasets.explanation",
+    "to_file": "saving",
+    "validate": "opening",
+}
 # Modules of functions for one purpose, and the packages that they need beside the required ones.
 _MODULES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("cc4s", "contract", "pycauset", "tutorial", "vespa"), ()),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from xr_tensorfmt.backend import explain
+from xr_tensorfmt.datasets.explanation import explain
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.opening import validate
 from xr_tensorfmt.saving import to_file

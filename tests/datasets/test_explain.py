@@ -248,7 +248,7 @@ def test_errors_of_a_plan_are_not_translated(monkeypatch, error: type[Exception]
     def fail(*_) -> None:
         raise error("a bug")
 
-    monkeypatch.setattr("xr_tensorfmt.datasets.explanation.explain", fail)
+    monkeypatch.setattr("xr_tensorfmt.datasets.explanation._find_chunk_reads", fail)
     with pytest.raises(error) as caught:
         xr.Dataset({"a": ("x", [1])}).tensorfmt.explain(x=0)
     assert caught.value.args == ("a bug",)

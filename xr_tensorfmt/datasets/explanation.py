@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from operator import attrgetter
@@ -127,9 +127,54 @@ class Explanation:
         return "\n".join([totals, *lines, *([f"... and {more:,} more"] if more > 0 else [])])
 
 
-def explain(data: Dataset | DataArray | DataTree) -> Explanation:
-    """Explain what computing data would read."""
-    reads = (read for named in _get_variables(data) for read in _find_chunk_reads(*named))
+def explain(
+    data: Dataset | DataArray | DataTree,
+    /,
+    indexers: Mapping[Any, Any] | None = None,
+    **indexers_kwargs: Any,
+) -> Explanation:
+    """Explain which bytes loading data would read, without reading them.
+
+    Parameters
+    ----------
+    data : Dataset, DataArray or DataTree
+        Data opened with this engine, selected, transposed or chunked. The result of another
+        computation raises ValueError.
+    indexers : mapping, optional
+        Indices by dimension, as in ``isel``. To select labels, call ``data.sel`` first.
+    **indexers_kwargs
+        The keyword form of `indexers`.
+
+    Returns
+    -------
+    Explanation
+        The planned reads: one per dask chunk, or one per variable without chunks. Variables in
+        memory or of other engines have none. For files of index-value pairs, the result is an
+        upper bound, because the positions of values are only known after reading.
+
+    Examples
+    --------
+    >>> from xr_tensorfmt import explain, tutorial
+    >>> ds = tutorial.open_dataset("cities", chunks={})
+    >>> explain(ds, x=slice(0, 2))
+    1 request fetches 508 B for 208 B (2.44 x)
+    variable: tensor
+    chunk:    0, 0
+    values:   52
+    ranges:   26
+    bytes:    19 to 527
+    """
+    if not isinstance(data, Dataset | DataArray | DataTree):
+        raise TypeError(
+            f"data= must be a Dataset, DataArray or DataTree, not a {type(data).__name__}; open a "
+            "file with xarray.open_dataset"
+        )
+    try:
+        selected = data.isel(indexers, **indexers_kwargs)
+    except (IndexError, KeyError, TypeError) as error:
+        hint = "pass positions as to isel, or select labels with sel() first"
+        raise type(error)(f"{hint}: {error}") from error
+    reads = (read for named in _get_variables(selected) for read in _find_chunk_reads(*named))
     return Explanation(tuple(reads))
 
 
