@@ -89,7 +89,8 @@ class TensorFormatBackend(BackendEntrypoint):
         io : {"auto", "mmap", "read"}, default: "auto"
             How to read a local file. ``"auto"`` reads values into new memory, and maps the pages of
             dask chunks. ``"read"`` never maps, which is best for network file systems. ``"mmap"``
-            also maps values without chunks, which follow changes of the file.
+            also maps values without chunks: they follow changes of the file, and the system may
+            kill this process if the file is truncated.
         chunk_bytes : int or str, default: "31MiB"
             Limit on the size of chunks for ``chunks={}``, as is dask's ``array.chunk-size``.
         mask_and_scale, decode_times, concat_characters, decode_coords, use_cftime, decode_timedelta
@@ -139,11 +140,47 @@ class TensorFormatBackend(BackendEntrypoint):
     ]
 
     def open_datatree(self, filename_or_obj: Any, **keywords: Any) -> xr.DataTree:
-        """Open a file as a tree: ``"layers.0.weight"`` is ``weight`` of the group ``/layers/0``."""
+        """Open a file as a tree: ``"layers.0.weight"`` is ``weight`` of the group ``/layers/0``.
+
+        Parameters
+        ----------
+        filename_or_obj, **keywords
+            As in `open_dataset`. `group` is the root of the tree.
+
+        Returns
+        -------
+        DataTree
+            The root has the attributes of the file.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> from xr_tensorfmt import tutorial
+        >>> tree = xr.open_datatree(tutorial.get_path("circle"))
+        >>> tree["hidden/weight"].shape
+        (12, 2)
+        """
         return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **keywords))
 
     def open_groups_as_dict(self, filename_or_obj: Any, **keywords: Any) -> dict[str, xr.Dataset]:
-        """Open a file as a dict of the Datasets of `open_datatree`, by path."""
+        """Open a file as a dict of the Datasets of `open_datatree`, by path.
+
+        Parameters
+        ----------
+        filename_or_obj, **keywords
+            As in `open_dataset`.
+
+        Returns
+        -------
+        dict of str to Dataset
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> from xr_tensorfmt import tutorial
+        >>> list(xr.open_groups(tutorial.get_path("circle")))
+        ['/', '/hidden', '/out']
+        """
         from xr_tensorfmt.opening import open_groups  # noqa: PLC0415
 
         return open_groups(filename_or_obj, complete_keywords(**keywords))

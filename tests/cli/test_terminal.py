@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests.commands import save
+from xr_tensorfmt.cli.common import print_message
 
 fcntl = pytest.importorskip("fcntl", reason="this system has no pseudoterminals")
 pty = pytest.importorskip("pty")
@@ -85,3 +86,17 @@ def test_help_does_not_import_bar() -> None:
         "assert 'tqdm' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=300)
+
+
+def test_errors_are_wrapped_between_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    message = "Error: " + " ".join(f"word-{number}" for number in range(40)) + " " + "x" * 90
+    for is_terminal in (True, False):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda is_terminal=is_terminal: is_terminal)
+        print_message(message)
+        lines = capsys.readouterr().err.splitlines()
+        assert " ".join(map(str.strip, lines)) == message
+        assert (len(lines) > 1) == is_terminal
+        assert not is_terminal or max(map(len, lines[:-1])) <= 80

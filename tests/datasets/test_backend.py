@@ -517,6 +517,8 @@ def test_help_shows_keywords_of_to_file() -> None:
     "documented",
     [
         TensorFormatBackend.open_dataset,
+        TensorFormatBackend.open_datatree,
+        TensorFormatBackend.open_groups_as_dict,
         xr.Dataset().tensorfmt.to_file,
         xr_tensorfmt.explain,
     ],

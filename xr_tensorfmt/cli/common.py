@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
+import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -143,12 +146,29 @@ def print_lines(lines: Iterable[str]) -> None:
         click.echo(escape_unprintable(line))
 
 
+def print_message(message: str) -> None:
+    """Print a message on stderr: in one line, or wrapped between words on a terminal."""
+    if sys.stderr.isatty():
+        columns = shutil.get_terminal_size().columns
+        options: Any = {"break_long_words": False, "break_on_hyphens": False}
+        message = textwrap.fill(message, columns, subsequent_indent="  ", **options)
+    click.echo(message, err=True)
+
+
+class FileError(click.ClickException):
+    """An error about a file."""
+
+    def show(self, file: Any = None) -> None:
+        """Print the error."""
+        print_message(f"Error: {self.message}")
+
+
 @contextmanager
 def format_errors(file: str, origin: str = "") -> Iterator[None]:
     """Print warnings about a file, and convert its errors to errors of the command, in one line."""
 
     def show_warning(message: Any, *_: Any, **__: Any) -> None:
-        click.echo(f"Warning: {to_one_line(str(message))}", err=True)
+        print_message(f"Warning: {to_one_line(str(message))}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -159,7 +179,7 @@ def format_errors(file: str, origin: str = "") -> Iterator[None]:
         except click.ClickException:
             raise
         except Exception as error:
-            raise click.ClickException(_format_error(error, file, origin)) from error
+            raise FileError(_format_error(error, file, origin)) from error
 
 
 def _format_error(error: BaseException, file: str, origin: str) -> str:
