@@ -875,6 +875,13 @@ def test_files_are_read_in_the_given_sequence(tmp_path: Path) -> None:
     assert read_values(tmp_path / "*.jsonl") == {"d": [0]}
 
 
+def test_short_vectors_need_few_calls() -> None:
+    lines = [json.dumps(put(f"{n}", [1.5, n])) for n in range(1000)]
+    read_values(lines[:1], "tensor(x[2])")  # the first call imports modules
+    with limit_calls(67_000):
+        assert len(read_values(lines, "tensor(x[2])")) == 1000
+
+
 def test_cells_of_a_document_are_parsed_at_once() -> None:
     cells = [{"address": {"x": f"{n}"}, "value": n} for n in range(2000)]
     with limit_calls(20_000):

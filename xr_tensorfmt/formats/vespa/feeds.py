@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from errno import ENOENT
 from io import BufferedReader
-from itertools import chain
+from functools import partial
+from itertools import chain, takewhile
 from json import JSONDecodeError, JSONDecoder
-from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -87,24 +87,24 @@ def open_feeds(paths: Iterable[Any], options: Mapping[str, Any]) -> Iterator[Fee
             yield source.name, _decompress(source, file, codec) if codec else _read_lines(file)
 
 
-def _read_lines(file: Any, limit: float = inf) -> Iterator[Any]:
-    """Yield the lines of a file. A line that is too long is cut, and refused when it is parsed."""
-    while line := file.readline(MAX_LINE_BYTES + 1):
-        limit -= len(line)
-        if limit < 0:
-            raise ValueError(
-                f"the feed is more than {MAX_EXPANSION} times larger when decompressed; "
-                "decompress it first if you trust it"
-            )
-        yield line
+def _read_lines(file: Any) -> Iterable[Any]:
+    """Return the lines of a file. A line that is too long is cut, and refused when it is parsed."""
+    return takewhile(bool, iter(partial(file.readline, MAX_LINE_BYTES + 1), None))
 
 
 def _decompress(source: Source, compressed: BinaryIO, codec: str) -> Iterator[bytes]:
     """Yield the lines of a compressed feed."""
-    limit = max(MAX_LINE_BYTES, MAX_EXPANSION * source.size)
+    available = max(MAX_LINE_BYTES, MAX_EXPANSION * source.size)
     try:
         with compr[codec](compressed, mode="rb") as file, BufferedReader(file) as lines:
-            yield from _read_lines(lines, limit)
+            for line in _read_lines(lines):
+                available -= len(line)
+                if available < 0:
+                    raise ValueError(
+                        f"the feed is more than {MAX_EXPANSION} times larger when decompressed; "
+                        "decompress it first if you trust it"
+                    )
+                yield line
     except Exception as error:
         if getattr(error, "errno", None) is not None or isinstance(error, ValueError):
             raise  # an error of the source, or the limit
@@ -139,29 +139,30 @@ def _encode_line(line: str | bytes) -> bytes:
     return text.rstrip(b"\r\n")
 
 
-def find_documents(value: Any) -> Iterator[Any]:
-    """Yield the documents of a list, of the response to a visit, or of the hits of a query."""
-    remaining = [value]
-    while remaining:
-        value = remaining.pop()
-        if isinstance(value, dict) and "put" in value:
-            yield value
-        elif isinstance(value, list):
-            remaining += reversed(value)
-        elif not isinstance(value, dict):
-            yield value
-        elif isinstance(root := value.get("root"), dict):
-            coverage = root.get("coverage")
-            is_partial = isinstance(coverage, Mapping) and coverage.get("full") is False
-            if reason := root.get("errors") or (is_partial and coverage):
-                warn(f"hits may be missing, because the answer is incomplete: {show(reason)}")
-            remaining.append(root)
-        elif isinstance(parts := value.get("children", value.get("documents")), list):
-            if value.get("continuation"):
-                warn("the response to the visit has a continuation, so more documents follow")
-            remaining.append(parts)
-        elif value and not str(value.get("id")).startswith(_GROUPS):
-            yield value
+def _find_documents(values: Iterable[Any]) -> Iterator[Any]:
+    """Yield the documents of lists, of responses to a visit, and of the hits of queries."""
+    for value in values:
+        remaining = [value]
+        while remaining:
+            value = remaining.pop()  # noqa: PLW2901
+            if isinstance(value, dict) and "put" in value:
+                yield value
+            elif isinstance(value, list):
+                remaining += reversed(value)
+            elif not isinstance(value, dict):
+                yield value
+            elif isinstance(root := value.get("root"), dict):
+                coverage = root.get("coverage")
+                is_partial = isinstance(coverage, Mapping) and coverage.get("full") is False
+                if reason := root.get("errors") or (is_partial and coverage):
+                    warn(f"hits may be missing, because the answer is incomplete: {show(reason)}")
+                remaining.append(root)
+            elif isinstance(parts := value.get("children", value.get("documents")), list):
+                if value.get("continuation"):
+                    warn("the response to the visit has a continuation, so more documents follow")
+                remaining.append(parts)
+            elif value and not str(value.get("id")).startswith(_GROUPS):
+                yield value
 
 
 def _find_id(document: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
@@ -186,8 +187,9 @@ class Documents:
     type: str | None
     dim: str
     prefix: str
-    # The number of blocks of each tensor and their bytes, by packed id.
-    tensors: dict[bytes, tuple[int, bytes]] = dataclass_field(default_factory=dict)
+    # The blocks of each tensor and their number, by packed id.
+    tensors: dict[bytes, bytes] = dataclass_field(default_factory=dict)
+    counts: dict[bytes, int] = dataclass_field(default_factory=dict)
     # The lines of documents that are left out, and the names of all fields.
     left_out: dict[bytes, str] = dataclass_field(default_factory=dict)
     known_fields: set[str] = dataclass_field(default_factory=set)
@@ -204,9 +206,8 @@ class Documents:
         for self.feed, lines in feeds:
             self.line, self.ends = 1, b""
             try:
-                for value in self._parse_lines(lines):
-                    for document in find_documents(value):
-                        self._add(document)
+                for document in _find_documents(self._parse_lines(lines)):
+                    self._add(document)
             except ValueError as error:
                 raise ValueError(f"{self.feed}: line {self.line}: {error}") from error
         if not self.tensors:
@@ -225,9 +226,8 @@ class Documents:
         header = parse_type(str(self.type))
         mapped = tuple(sorted((*header.mapped, self.dim)))
         dims = mapped, header.indexed, header.lengths
-        counts, tensors = zip(*self.tensors.values(), strict=True)
-        header = VespaHeader.create(header.cell_type, *dims, sum(counts))
-        return b"".join((header.pack(), *tensors))
+        header = VespaHeader.create(header.cell_type, *dims, sum(self.counts.values()))
+        return b"".join((header.pack(), *self.tensors.values()))
 
     def _parse_lines(self, lines: Iterable[Any]) -> Iterator[Any]:
         """Yield the JSON value of each line. After a line that is not JSON, yield documents."""
@@ -290,45 +290,45 @@ class Documents:
         if not isinstance(document, dict):
             expected = "a put, an update, a remove or a document"
             raise ValueError(f"{show(document)} is not a JSON object, expected {expected}")  # noqa: TRY004
-        stored = get_fields(document)
-        self.known_fields.update(stored)
+        stored, is_partial = get_fields(document), False
         tensor, is_update = stored.get(self.field), "update" in document
-        is_other = is_update and self.field not in stored
-        is_partial = is_update and isinstance(tensor, dict) and tensor.keys() & _PARTIAL
-        if is_update and not is_other:
+        if is_update and tensor is not None:
+            is_partial = isinstance(tensor, dict) and not tensor.keys().isdisjoint(_PARTIAL)
             tensor = None if is_partial else get_assigned(self.field, tensor)
+        if tensor is None:
+            self.known_fields.update(stored)
         id_ = _find_id(document, stored)
         is_own = isinstance(id_, str) and id_ > "" and id_.startswith(self.prefix)
         if not is_own and tensor is not None:
             raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
         label = pack_string(id_[len(self.prefix) :] if is_own else f"{self.feed} {self.line}")
-        if "condition" in document:
-            self.conditions += 1
+        self.conditions += "condition" in document
+        is_other = is_update and self.field not in stored
         if is_update and (not document.get("create") if label in self.removed else is_other):
             return
-        (self.removed.add if "remove" in document else self.removed.discard)(label)
+        is_removed = "remove" in document
+        (self.removed.add if is_removed else self.removed.discard)(label)
         self.left_out.pop(label, None)
         try:
-            packed = self._pack(tensor, label)
+            count, packed = (0, b"") if tensor is None else self._pack(tensor, label)
         except ValueError as error:
             raise ValueError(f"document {id_!r}, field {self.field!r}: {error}") from error
-        if packed[0]:
-            self.tensors[label] = packed
+        if count:
+            self.counts[label], self.tensors[label] = count, packed
             return
+        self.counts.pop(label, None)
         self.tensors.pop(label, None)
-        if "remove" not in document:
+        if not is_removed:
             reason = ", an update of some cells; open the stored documents" if is_partial else ""
             self.left_out[label] = f"line {self.line} of {self.feed}{reason}"
 
     def _pack(self, tensor: Any, label: bytes) -> tuple[int, bytes]:
         """Return the number and the bytes of the blocks of a document."""
-        if tensor is None:
-            return 0, b""
         header, blocks = parse_tensor(tensor, self.type)
-        if self.dim in header.mapped or self.dim in header.indexed:
-            raise ValueError(f"dim={self.dim!r} is a dimension of {header.type}; pass another")
         if self.type is None:
             self.type = format_type(header)
+        if self.dim in header.mapped or self.dim in header.indexed:
+            raise ValueError(f"dim={self.dim!r} is a dimension of {header.type}; pass another")
         position = bisect(header.mapped, self.dim)
         parts: list[bytes] = []
         for labels, cells in blocks.items():

@@ -26,11 +26,21 @@ MAX_JSON_CELLS = 1 << 22
 """Limit on the cells of a tensor if JSON lists only some of them."""
 
 _CONTENT_KEYS = ("cells", "values", "blocks")
+_FEATURES = ("matchfeatures", "summaryfeatures")
+_TYPE_STARTS = ("tensor", "double")
 
 _HEX = re.compile(r"[0-9A-Fa-f]+")
 _NUMBER = re.compile(
     r"[-+]?(inf(inity)?|nan|(\d+\.?\d*|\.\d+)(e[-+]?\d+)?)", re.IGNORECASE | re.ASCII
 )
+_NUMBER_TYPES = {int, float}
+# Codes of struct for the cells, and the numbers that they hold.
+_CODES = {
+    "double": ("d", "a number"),
+    "float": ("f", "a number up to 3.4e38"),
+    "bfloat16": ("f", "a number up to 3.4e38"),
+    "int8": ("b", "an integer from -128 to 127"),
+}
 _ELEMENT_BY_DIGITS = {2 * element.stored.itemsize: element for element in CELL_TYPES.values()}
 
 _TYPE = re.compile(r"tensor(?:<(\w+)>)?\((.*)\)")
@@ -139,8 +149,8 @@ def get_fields(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a document, and the features in the hit of a query."""
     fields = document.get("fields")
     stored: dict[str, Any] = fields if isinstance(fields, dict) else {}
-    for name in ("matchfeatures", "summaryfeatures"):
-        if isinstance(features := stored.get(name), dict):
+    for name in filter(stored.__contains__, _FEATURES):
+        if isinstance(features := stored[name], dict):
             stored = features | stored
     return stored
 
@@ -175,16 +185,17 @@ def _unwrap(header: VespaHeader, data: Any) -> Any:
     """Return the content of the object around a tensor, or `data` itself if there is none."""
     if not isinstance(data, dict):
         return data
-    starts = ("tensor", "double")
-    is_map = bool(header.mapped) and not str(data.get("type")).lstrip().startswith(starts)
-    ignored = ("dimensions",) if is_map else ("dimensions", "type")
-    contents = {key: value for key, value in data.items() if key not in ignored}
-    if not contents:
-        return data if is_map else {}
-    key, content = next(iter(contents.items()))
-    first = content[:1] if isinstance(content, list) else [content]
-    is_map = is_map and not all(isinstance(item, dict) for item in first)  # objects are no cells
-    if is_map or len(contents) != 1 or key not in _CONTENT_KEYS:
+    # A mapped dimension may have the labels of these keys.
+    is_map = bool(header.mapped) and not str(data.get("type")).lstrip().startswith(_TYPE_STARTS)
+    keys = data.keys() - ("dimensions",) if is_map else data.keys() - ("dimensions", "type")
+    if len(keys) != 1:
+        return data if keys or is_map else {}
+    (key,) = keys
+    content = data[key]
+    if is_map:  # objects are no cells
+        first = content[:1] if isinstance(content, list) else [content]
+        is_map = not all(isinstance(item, dict) for item in first)
+    if is_map or key not in _CONTENT_KEYS:
         return data
     return {} if key == "cells" and not content else content
 
@@ -195,11 +206,11 @@ def _parse_blocks(header: VespaHeader, content: Any) -> Mapping[Names, bytes]:
     first = content[0] if is_list and content else None
     if isinstance(first, dict) or content == {} or (mapped and content == []):
         return _parse_entries(header, content)
-    if isinstance(content, dict) and len(mapped) == 1:
-        return {(label,): _parse_values(header, values) for label, values in content.items()}
-    is_scalar = isinstance(content, (int, float)) and not header.indexed
+    is_scalar = not header.indexed and isinstance(content, (int, float))
     if not mapped and (is_list or is_scalar or isinstance(content, str)):
         return {(): _parse_values(header, content)}
+    if isinstance(content, dict) and len(mapped) == 1:
+        return {(label,): _parse_values(header, values) for label, values in content.items()}
     forms = "a list of 'cells' or 'blocks'" if mapped else "a list of 'cells' or 'values'"
     forms += " or a map of labels" if len(mapped) == 1 else ""
     raise ValueError(
@@ -265,15 +276,15 @@ def _parse_values(header: VespaHeader, values: Any) -> bytes:
         is_scalar = not header.mapped and len(values) in _ELEMENT_BY_DIGITS
         if header.indexed or (is_scalar and _HEX.fullmatch(values)):
             return _parse_digits(header, values)
-    if header.cells == 1 and not isinstance(values, list):
-        values = [values]
-    is_flat = isinstance(values, list) and len(values) == header.cells
-    if not is_flat or isinstance(values[0], list):
+    count = header.cells
+    if not isinstance(values, list):
+        values = [values] if count == 1 else values
+    if not isinstance(values, list) or len(values) != count or isinstance(values[0], list):
         array = np.array(values, dtype=object, ndmin=1)
-        if array.shape not in (header.lengths, (header.cells,)):
+        if array.shape not in (header.lengths, (count,)):
             raise ValueError(
                 f"{show(values)} has the shape {array.shape}, expected {header.lengths} "
-                f"or {header.cells} flat values for a block of {format_type(header)}"
+                f"or {count} flat values for a block of {format_type(header)}"
             )
         values = array.ravel().tolist()
     return _pack_numbers(header, values)
@@ -304,20 +315,19 @@ def _parse_digits(header: VespaHeader, digits: str) -> bytes:
 
 def _pack_numbers(header: VespaHeader, numbers: list[Any]) -> bytes:
     """Pack the cells of a block. Raise ValueError if the cell type cannot represent one."""
-    types = set(map(type, numbers))
-    if not types <= {int, float}:
+    if not _NUMBER_TYPES.issuperset(map(type, numbers)):
         numbers = list(map(_parse_number, numbers))
-    code = header.element.dtype.char
-    if code == "b" and types != {int}:
+    code, expected = _CODES[header.cell_type]
+    if code == "b":
         numbers = [int(number) if number % 1 == 0 else number for number in numbers]
     try:
         packed = struct.pack(f">{len(numbers)}{code}", *numbers)
     except (OverflowError, struct.error):
         for number in numbers if len(numbers) > 1 else ():
             _pack_numbers(header, [number])
-        valid = {"d": "a number", "f": "a number up to 3.4e38", "b": "an integer from -128 to 127"}
-        expected = f"{valid[code]}, expected one for {format_type(header)}"
-        raise ValueError(f"{show(numbers[0])} is not {expected}") from None
+        raise ValueError(
+            f"{show(numbers[0])} is not {expected}, expected one for {format_type(header)}"
+        ) from None
     if header.cell_type == "bfloat16":
         packed = header.element.encode(np.frombuffer(packed, ">f4").astype(np.float32)).tobytes()
     return packed
