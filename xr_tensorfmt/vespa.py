@@ -8,6 +8,7 @@ from dataclasses import replace
 from io import BytesIO
 from typing import Any, get_args
 
+from fsspec import AbstractFileSystem
 from fsspec.compression import compr
 from xarray import DataArray, Dataset, open_dataset
 
@@ -91,7 +92,8 @@ def from_jsonl(
     Parameters
     ----------
     source : str, PathLike, file object or iterable
-        A path, URL, pattern or list of Paths, maybe compressed; or lines, documents or responses.
+        A path, URL or pattern, or a list of them, maybe compressed; or lines, documents or
+        responses.
     type : str, optional
         As for `from_json`.
     field : str
@@ -233,6 +235,7 @@ def to_jsonl(
     operation: Operation = "put",
     mode: Mode = "w",
     storage_options: Mapping[str, Any] | None = None,
+    fs: AbstractFileSystem | None = None,
 ) -> None:
     """Write a feed with one document per label of a dimension, in batches.
 
@@ -248,7 +251,7 @@ def to_jsonl(
         The dimension with the ids of documents as labels.
     prefix : str
         Start of all ids, to which the labels are appended.
-    form, encoding, drop, mode, storage_options
+    form, encoding, drop, mode, storage_options, fs
         As for `to_json` and `to_file`.
     operation : {"put", "update"}
         Whether Vespa replaces documents, or only assigns the field of existing ones.
@@ -269,7 +272,7 @@ def to_jsonl(
     """
     if operation not in get_args(Operation):
         raise build_choice_error("operation", operation, get_args(Operation))
-    location = locate_target(path, storage_options, None)
+    location = locate_target(path, storage_options, fs)
     codec = infer_codec(location.file_name)
     checked = check_input(data, location.name, "Vespa", encoding, drop)
     ids = checked.coordinates.get(dim)

@@ -421,8 +421,11 @@ def test_lines_of_several_feeds_are_one_dataset(tmp_path: Path) -> None:
     files = sorted(tmp_path.iterdir())
     with fileinput.input(files, openhook=fileinput.hook_compressed, mode="rb") as lines:
         xr.testing.assert_equal(vespa.from_jsonl(lines, **IDS).tensor, make_users())
-    with pytest.raises(ValueError, match=r"line 1: .* is not JSON"):
-        vespa.from_jsonl([str(file) for file in files], **IDS)
+    patterns = [str(files[0]), f"{tmp_path}/feed-[12]*"]
+    for names in ([*map(str, files)], patterns, [fsspec.open(file) for file in files]):
+        xr.testing.assert_equal(vespa.from_jsonl(names, **IDS).tensor, make_users())
+    with pytest.raises(FileNotFoundError, match=r"no feed matches .*x\*"):
+        vespa.from_jsonl([*patterns, "x*"], **IDS)
 
 
 @pytest.mark.parametrize("name", ["feed[1].jsonl", "feed?.jsonl", "feed*.jsonl"])
@@ -488,7 +491,11 @@ def test_feed_for_a_store_is_uploaded(name: str) -> None:
     with pytest.raises(FileExistsError, match=rf"it exists already; .*: '{url}'"):
         vespa.to_jsonl(make_users(2), url, mode="x", **IDS)
     assert vespa.from_jsonl("memory://uploads/feed*", **IDS).sizes["x"] == 5
-    fsspec.filesystem("memory").rm("uploads", recursive=True)
+    fs = fsspec.filesystem("memory")
+    vespa.to_jsonl(make_users(2), f"/uploads/{name}", fs=fs, **IDS)
+    file = fsspec.open(url)
+    xr.testing.assert_equal(vespa.from_jsonl(file, **IDS).tensor, make_users(2))
+    fs.rm("uploads", recursive=True)
 
 
 @pytest.mark.parametrize("case", WRONG)

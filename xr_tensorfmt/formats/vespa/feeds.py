@@ -34,7 +34,7 @@ from xr_tensorfmt.formats.vespa.json_forms import (
     show,
 )
 from xr_tensorfmt.formats.vespa.spec import VespaHeader, pack_string
-from xr_tensorfmt.sources import find_matches, find_source, get_path, open_stream
+from xr_tensorfmt.sources import find_matches, find_source, get_path, is_remote, open_stream
 
 MAX_LINE_BYTES = 64 << 20
 """Limit on the bytes of a line, and of all documents that extend over several lines."""
@@ -59,23 +59,37 @@ Feed = tuple[str, Iterable[Any]]
 
 
 def find_feeds(source: Any, options: Mapping[str, Any]) -> tuple[str, Iterable[Feed]]:
-    """Return the name of a source, and its feeds. A source may be a path, a pattern or lines."""
-    start = source.lstrip(MARGIN + "[")[:2] if isinstance(source, str) else ""
-    if isinstance(source, bytes) or start in ('{"', "{ ", "{\n"):
+    """Return the name of a source, and its feeds. A source may be paths, patterns or lines."""
+    if isinstance(source, bytes) or (isinstance(source, str) and not _is_path(source)):
         raise ValueError("source= is the text of a feed; pass text.splitlines(), or a path")
-    name = "<Vespa feed>"
-    if isinstance(source, str | os.PathLike):
-        name = redact(get_path(source))
-        if options.get("fs") is None and os.path.isdir(name):
-            raise build_directory_error(name, "a pattern of files to from_jsonl")
-        matches = find_matches(source, options.get("storage_options"), options.get("fs"))
-        if not matches:
-            raise FileNotFoundError(ENOENT, "no feed matches this pattern", name)
-        return name, open_feeds(matches, options)
-    if isinstance(source, list | tuple) and source and isinstance(source[0], os.PathLike):
-        return name, open_feeds(source, options)
+    is_list, name = isinstance(source, list | tuple), "<Vespa feed>"
+    if _is_path(source[0] if is_list and source else source):
+        name = name if is_list else redact(str(get_path(source)))
+        paths = [_find_paths(path, options) for path in (source if is_list else [source])]
+        return name, open_feeds(chain.from_iterable(paths), options)
     lines = [source] if isinstance(source, Mapping) else source
     return name, [(name, _read_lines(source) if hasattr(source, "read") else lines)]
+
+
+def _is_path(value: Any) -> bool:
+    """Return whether a value is a path, a URL or a pattern. A str may also be a line of a feed."""
+    if isinstance(value, str):
+        start = value.strip(_SEPARATORS.decode())[:2]
+        return start not in ("", "{", '{"', "{ ", "{\n")
+    return isinstance(value, os.PathLike) or is_remote(value)
+
+
+def _find_paths(path: Any, options: Mapping[str, Any]) -> list[Any]:
+    """Return the files that a path or pattern means. Raise an error if there are none."""
+    if not isinstance(path, str | os.PathLike):
+        return [path]  # an OpenFile of fsspec
+    name = redact(get_path(path))
+    if options.get("fs") is None and os.path.isdir(name):
+        raise build_directory_error(name, "a pattern of files to from_jsonl")
+    matches = find_matches(path, options.get("storage_options"), options.get("fs"))
+    if not matches:
+        raise FileNotFoundError(ENOENT, "no feed matches this pattern", name)
+    return matches
 
 
 def open_feeds(paths: Iterable[Any], options: Mapping[str, Any]) -> Iterator[Feed]:

@@ -22,7 +22,7 @@ from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.vespa import TAGS
+from xr_tensorfmt.formats.vespa import TAGS, describe_json
 
 LONG_BIT = 0x80
 """The bit of the first byte of integers with four bytes."""
@@ -149,7 +149,8 @@ class VespaHeader:
     def read(cls, reader: HeaderReader) -> VespaHeader:
         """Read and check the header of a file."""
         fields = _Fields(reader, 0)
-        tag = fields.read_integer("the tag", TAGS, "1, 2, 3, 5, 6 or 7")
+        hint = (describe_json(reader) or ("", _CORRUPT))[1]
+        tag = fields.read_integer("the tag", TAGS, "1, 2, 3, 5, 6 or 7", hint)
         cell_type = "double"
         if tag & WITH_CELL_TYPE:
             types = ", ".join(f"{number} ({name})" for number, name in enumerate(CELL_TYPES))
@@ -213,12 +214,14 @@ class VespaHeader:
 class _Fields(Cursor):
     """Reads and checks the fields of a header in sequence."""
 
-    def read_integer(self, field: str, valid: Container[int] = COUNTS, expected: str = "") -> int:
+    def read_integer(
+        self, field: str, valid: Container[int] = COUNTS, expected: str = "", hint: str = _CORRUPT
+    ) -> int:
         """Read an integer. Raise an error if it is not valid."""
         start = self.offset
         first = self.take(1, field)
         value = unpack(first + self.take(3, field) if first[0] & LONG_BIT else first)
-        self.reader.check(value in valid, field, value, expected, _CORRUPT, start)
+        self.reader.check(value in valid, field, value, expected, hint, start)
         return value
 
     def read_names(
