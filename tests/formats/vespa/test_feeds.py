@@ -159,6 +159,19 @@ def test_visit_with_continuation_warns() -> None:
         assert read_values([{"documents": [put("a", [1])], "continuation": "AAA"}]) == {"a": [1]}
 
 
+def test_error_in_response_to_visit_warns() -> None:
+    response = {"pathId": "/document/v1/", "message": "No such type"}
+    with pytest.warns(UserWarning, match="missing, because of an error: 'No such type'"):
+        assert read_values([response, put("a", [1])]) == {"a": [1]}
+    with pytest.warns(UserWarning, match="No such type"):
+        assert read_values([response | {"documents": [put("a", [1])]}]) == {"a": [1]}
+
+
+def test_other_source_raises() -> None:
+    with pytest.raises(TypeError, match="source= is None, expected a path, lines"):
+        read_values(None)
+
+
 def test_list_of_vespa_visit_is_a_feed() -> None:
     """``vespa visit --make-feed`` prints these lines."""
     lines = [f"[{LINES[1]}\n", f"{LINES[2]}\n", "{}\n", "]\n"]
@@ -309,7 +322,8 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "null": (
         [{"fields": {"vector": None}}], {}, "no .* tensor in the field 'vector'; .* line 1 of",
     ),
-    "no documents": ([""], {}, "no document has a tensor in"),
+    "no documents": ([""], {}, "no document has a tensor in .*; the feed has no documents, or"),
+    "no fields": ([{"put": "a", "field": {}}], {}, "no document has .*; the documents have no fields"),
     "other id": (LINES, {"prefix": "id:x"}, "line 2: the id .* 'id:shop:user::a', expected .id:x"),
     "no id": ([{"fields": {"vector": [1, 2]}}], {}, "line 1: the id of the document is None"),
     "id": ([{"put": PREFIX + "\ud800", "fields": {"vector": [1, 2]}}], {}, "line 1: .*surrogates"),
@@ -425,7 +439,7 @@ def test_lines_of_several_feeds_are_one_dataset(tmp_path: Path) -> None:
     for names in ([*map(str, files)], patterns, [fsspec.open(file) for file in files]):
         xr.testing.assert_equal(vespa.from_jsonl(names, **IDS).tensor, make_users())
     with pytest.raises(FileNotFoundError, match=r"no feed matches .*x\*"):
-        vespa.from_jsonl([*patterns, "x*"], **IDS)
+        vespa.from_jsonl([*patterns, f"{tmp_path}/x*"], **IDS)
 
 
 @pytest.mark.parametrize("name", ["feed[1].jsonl", "feed?.jsonl", "feed*.jsonl"])

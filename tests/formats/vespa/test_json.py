@@ -287,7 +287,7 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
     "a number": (7, "tensor(x[1])", "7 is not a form of"),
     "not JSON": ("{", "tensor(x[1])", "is not JSON"),
     "deep": ("[" * 100_000, "tensor(x[1])", "is not JSON"),
-    "two": ("[1]\n[2]", "tensor(x[1])", "is not JSON: .*the text of one document.*from_jsonl opens"),
+    "two": ("[1]\n[2]", "tensor(x[1])", "is not JSON: .*the text of one document.*from_jsonl"),
     "path": ("feed.jsonl", "tensor(x[1])", "is not JSON: .*or the pathlib.Path of"),
     "documents": ([{"fields": {"a": [1]}}], "tensor(x[1])", "expected 'value' and an 'address'"),
     "response": ({"root": {"children": []}}, None, "states no type"),

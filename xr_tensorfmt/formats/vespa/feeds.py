@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from errno import ENOENT
-from io import BufferedReader
 from functools import partial
+from io import BufferedReader
 from itertools import chain, takewhile
 from json import JSONDecodeError, JSONDecoder
 from pathlib import Path
@@ -68,6 +68,10 @@ def find_feeds(source: Any, options: Mapping[str, Any]) -> tuple[str, Iterable[F
         paths = [_find_paths(path, options) for path in (source if is_list else [source])]
         return name, open_feeds(chain.from_iterable(paths), options)
     lines = [source] if isinstance(source, Mapping) else source
+    if not isinstance(lines, Iterable):
+        raise TypeError(
+            f"source= is {show(source)}, expected a path, lines, documents, or the JSON of a response"
+        )
     return name, [(name, _read_lines(source) if hasattr(source, "read") else lines)]
 
 
@@ -114,7 +118,7 @@ def _decompress(source: Source, compressed: BinaryIO, codec: str) -> Iterator[by
             for line in _read_lines(lines):
                 available -= len(line)
                 if available < 0:
-                    raise ValueError(
+                    raise ValueError(  # noqa: TRY301
                         f"the feed is more than {MAX_EXPANSION} times larger when decompressed; "
                         "decompress it first if you trust it"
                     )
@@ -158,25 +162,33 @@ def _find_documents(values: Iterable[Any]) -> Iterator[Any]:
     for value in values:
         remaining = [value]
         while remaining:
-            value = remaining.pop()  # noqa: PLW2901
-            if isinstance(value, dict) and "put" in value:
-                yield value
-            elif isinstance(value, list):
-                remaining += reversed(value)
-            elif not isinstance(value, dict):
-                yield value
-            elif isinstance(root := value.get("root"), dict):
-                coverage = root.get("coverage")
-                is_partial = isinstance(coverage, Mapping) and coverage.get("full") is False
-                if reason := root.get("errors") or (is_partial and coverage):
-                    warn(f"hits may be missing, because the answer is incomplete: {show(reason)}")
-                remaining.append(root)
-            elif isinstance(parts := value.get("children", value.get("documents")), list):
-                if value.get("continuation"):
-                    warn("the response to the visit has a continuation, so more documents follow")
+            part = remaining.pop()
+            if isinstance(part, list):
+                remaining += reversed(part)
+            elif not isinstance(part, dict) or "put" in part:
+                yield part
+            elif (parts := _find_parts(part)) is not None:
                 remaining.append(parts)
-            elif value and not str(value.get("id")).startswith(_GROUPS):
-                yield value
+            elif part and not str(part.get("id")).startswith(_GROUPS):
+                yield part
+
+
+def _find_parts(response: Mapping[str, Any]) -> Any:
+    """Return the parts of a response, or None if it is none. Warn if documents are missing."""
+    root = response.get("root")
+    if isinstance(root, dict):
+        coverage = root.get("coverage")
+        is_partial = isinstance(coverage, Mapping) and coverage.get("full") is False
+        if reason := root.get("errors") or (is_partial and coverage):
+            warn(f"hits may be missing, because the answer is incomplete: {show(reason)}")
+        return root
+    parts = response.get("children", response.get("documents"))
+    if "pathId" in response and "message" in response:
+        warn(f"documents may be missing, because of an error: {show(response['message'])}")
+        parts = parts or []
+    elif isinstance(parts, list) and response.get("continuation"):
+        warn("the response to the visit has a continuation, so more documents follow")
+    return parts if isinstance(parts, list) else None
 
 
 def _find_id(document: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
@@ -226,7 +238,10 @@ class Documents:
                 raise ValueError(f"{self.feed}: line {self.line}: {error}") from error
         if not self.tensors:
             known = sorted(self.known_fields)
-            hint = f"{did_you_mean(self.field, known)}, expected one of {known}" if known else ""
+            hint = f"{did_you_mean(self.field, known)}, expected one of {known}"
+            if not known:
+                hint = "; the documents have no fields"
+                hint = hint if self.left_out else "; the feed has no documents, or removes all"
             if self.field in known:
                 hint = f"; the first document is in {next(iter(self.left_out.values()), name)}"
             raise ValueError(f"{name}: no document has a tensor in the field {self.field!r}{hint}")

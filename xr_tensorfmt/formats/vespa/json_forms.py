@@ -103,7 +103,9 @@ def load_json(content: Any) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        hint = "pass the text of one document, or the pathlib.Path of a file; from_jsonl opens feeds"
+        hint = (
+            "pass the text of one document, or the pathlib.Path of a file; feeds are for from_jsonl"
+        )
         raise build_json_error(text, error, hint) from None
 
 
