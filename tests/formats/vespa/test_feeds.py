@@ -323,7 +323,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
         [{"fields": {"vector": None}}], {}, "no .* tensor in the field 'vector'; .* line 1 of",
     ),
     "no documents": ([""], {}, "no document has a tensor in .*; the feed has no documents, or"),
-    "no fields": ([{"put": "a", "field": {}}], {}, "no document has .*; the documents have no fields"),
+    "no fields": ([{"put": "a", "field": {}}], {}, "no document .*; the documents have no fields"),
     "other id": (LINES, {"prefix": "id:x"}, "line 2: the id .* 'id:shop:user::a', expected .id:x"),
     "no id": ([{"fields": {"vector": [1, 2]}}], {}, "line 1: the id of the document is None"),
     "id": ([{"put": PREFIX + "\ud800", "fields": {"vector": [1, 2]}}], {}, "line 1: .*surrogates"),

@@ -69,9 +69,8 @@ def find_feeds(source: Any, options: Mapping[str, Any]) -> tuple[str, Iterable[F
         return name, open_feeds(chain.from_iterable(paths), options)
     lines = [source] if isinstance(source, Mapping) else source
     if not isinstance(lines, Iterable):
-        raise TypeError(
-            f"source= is {show(source)}, expected a path, lines, documents, or the JSON of a response"
-        )
+        expected = "a path, lines, documents, or the JSON of a response"
+        raise TypeError(f"source= is {show(source)}, expected {expected}")
     return name, [(name, _read_lines(source) if hasattr(source, "read") else lines)]
 
 
@@ -150,11 +149,11 @@ def _find_exceeded_limit(text: bytes | bytearray) -> str:
 
 
 def _encode_line(line: str | bytes) -> bytes:
-    """Return the bytes of a line without its end. Raise ValueError if it is too large."""
+    """Return the bytes of a line without white space. Raise ValueError if it is too large."""
     text = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
     if limit := _find_exceeded_limit(text):
         raise ValueError(f"it has more than {limit}, the limit of a line; {_HINT}")
-    return text.rstrip(b"\r\n")
+    return text.strip(_MARGIN)
 
 
 def _find_documents(values: Iterable[Any]) -> Iterator[Any]:
@@ -216,45 +215,47 @@ class Documents:
     # The blocks of each tensor and their number, by packed id.
     tensors: dict[bytes, bytes] = dataclass_field(default_factory=dict)
     counts: dict[bytes, int] = dataclass_field(default_factory=dict)
-    # The lines of documents that are left out, and the names of all fields.
-    left_out: dict[bytes, str] = dataclass_field(default_factory=dict)
-    known_fields: set[str] = dataclass_field(default_factory=set)
-    removed: set[bytes] = dataclass_field(default_factory=set)
+    # The line of each document without a tensor, or "" if it is removed, and their fields.
+    absent: dict[bytes, str] = dataclass_field(default_factory=dict)
+    other_fields: set[str] = dataclass_field(default_factory=set)
     # The number of operations with a condition.
     conditions: int = 0
-    # The feed and its line that is read, and the first and last character of the feed so far.
+    # The feed and its line that is read, and the first and the last text of the feed so far.
     feed: str = ""
     line: int = 1
-    ends: bytes = b""
+    first: bytes = b""
+    last: bytes = b""
 
     def read(self, name: str, feeds: Iterable[Feed]) -> bytes:
         """Return the tensor of all documents. Raise ValueError if there are none."""
         for self.feed, lines in feeds:
-            self.line, self.ends = 1, b""
+            self.line, self.first, self.last = 1, b"", b""
             try:
                 for document in _find_documents(self._parse_lines(lines)):
                     self._add(document)
+                if self.first.startswith(b"[") and not self.last.endswith(b"]"):
+                    raise ValueError("the list of documents does not end; fetch the complete feed")  # noqa: TRY301
             except ValueError as error:
                 raise ValueError(f"{self.feed}: line {self.line}: {error}") from error
+        left_out = list(filter(None, self.absent.values()))
         if not self.tensors:
-            known = sorted(self.known_fields)
+            known = sorted(self.other_fields)
             hint = f"{did_you_mean(self.field, known)}, expected one of {known}"
-            if not known:
-                hint = "; the documents have no fields"
-                hint = hint if self.left_out else "; the feed has no documents, or removes all"
             if self.field in known:
-                hint = f"; the first document is in {next(iter(self.left_out.values()), name)}"
+                hint = f"; the first document is in {left_out[0] if left_out else name}"
+            elif not known:
+                reason = "the documents have no fields"
+                hint = f"; {reason if left_out else 'the feed has no documents, or removes all'}"
             raise ValueError(f"{name}: no document has a tensor in the field {self.field!r}{hint}")
-        if self.left_out:
+        if left_out:
             warn(
                 f"{name}: documents without cells in the field {self.field!r} are left out: "
-                f"{len(self.left_out)}, the first in {next(iter(self.left_out.values()))}"
+                f"{len(left_out)}, the first in {left_out[0]}"
             )
         if self.conditions:
             warn(f"{name}: {self.conditions} operations have a condition, which is ignored")
         header = parse_type(str(self.type))
-        mapped = tuple(sorted((*header.mapped, self.dim)))
-        dims = mapped, header.indexed, header.lengths
+        dims = tuple(sorted((*header.mapped, self.dim))), header.indexed, header.lengths
         header = VespaHeader.create(header.cell_type, *dims, sum(self.counts.values()))
         return b"".join((header.pack(), *self.tensors.values()))
 
@@ -267,23 +268,13 @@ class Documents:
                 continue
             if not (text := _encode_line(line)):
                 continue
-            content = text.strip(_SEPARATORS)
-            if len(content) < len(text):
-                content = self._strip(text)
+            self.first, self.last = self.first or text, text
+            is_list = text.startswith(b"[") and text.endswith(b"]")
             try:
-                if content:
+                if content := text if is_list else text.strip(_SEPARATORS):
                     yield orjson.loads(content)
             except orjson.JSONDecodeError as error:
                 yield from self._parse_text(chain([text], (line for _, line in numbered)), error)
-        if self.ends.startswith(b"[") and not self.ends.endswith(b"]"):
-            raise ValueError("the list of documents does not end; fetch the complete feed")
-
-    def _strip(self, text: bytes) -> bytes:
-        """Return a document or a list, and note the first and last character of the feed."""
-        characters = text.strip(_MARGIN)
-        self.ends = (self.ends[:1] or characters[:1]) + (characters[-1:] or self.ends[1:])
-        is_list = characters[:1] + characters[-1:] == b"[]"
-        return characters if is_list else characters.strip(_SEPARATORS)
 
     def _parse_text(self, lines: Iterable[Any], error: JSONDecodeError) -> Iterator[Any]:
         """Yield the documents of lines if a document has several, or a line several documents."""
@@ -293,7 +284,7 @@ class Documents:
                 parsed = [line]
                 break
             text_of_line = _encode_line(line)
-            self._strip(text_of_line)
+            self.last = text_of_line or self.last
             content += text_of_line + b"\n"
             if len(content) > MAX_LINE_BYTES:
                 break
@@ -325,19 +316,17 @@ class Documents:
             is_partial = isinstance(tensor, dict) and not tensor.keys().isdisjoint(_PARTIAL)
             tensor = None if is_partial else get_assigned(self.field, tensor)
         if tensor is None:
-            self.known_fields.update(stored)
+            self.other_fields.update(stored)
         id_ = _find_id(document, stored)
         is_own = isinstance(id_, str) and id_ > "" and id_.startswith(self.prefix)
         if not is_own and tensor is not None:
             raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
         label = pack_string(id_[len(self.prefix) :] if is_own else f"{self.feed} {self.line}")
         self.conditions += "condition" in document
-        is_other = is_update and self.field not in stored
-        if is_update and (not document.get("create") if label in self.removed else is_other):
+        is_other, is_removed = self.field not in stored, self.absent.get(label) == ""
+        if is_update and (not document.get("create") if is_removed else is_other):
             return
-        is_removed = "remove" in document
-        (self.removed.add if is_removed else self.removed.discard)(label)
-        self.left_out.pop(label, None)
+        self.absent.pop(label, None)
         try:
             count, packed = (0, b"") if tensor is None else self._pack(tensor, label)
         except ValueError as error:
@@ -347,9 +336,9 @@ class Documents:
             return
         self.counts.pop(label, None)
         self.tensors.pop(label, None)
-        if not is_removed:
-            reason = ", an update of some cells; open the stored documents" if is_partial else ""
-            self.left_out[label] = f"line {self.line} of {self.feed}{reason}"
+        reason = ", an update of some cells; open the stored documents" if is_partial else ""
+        place = f"line {self.line} of {self.feed}{reason}"
+        self.absent[label] = "" if "remove" in document else place
 
     def _pack(self, tensor: Any, label: bytes) -> tuple[int, bytes]:
         """Return the number and the bytes of the blocks of a document."""
