@@ -181,6 +181,11 @@ def _open(content: bytes, source_name: str, **keywords: Any) -> Dataset:
     return open_dataset(source, engine="tensorfmt", format="vespa", **keywords)
 
 
+def _check_choice(keyword: str, value: object, choices: Any) -> None:
+    if value not in get_args(choices):
+        raise build_choice_error(keyword, value, get_args(choices))
+
+
 def to_json(
     data: Dataset | DataArray,
     form: Form = "short",
@@ -216,6 +221,7 @@ def to_json(
     >>> vespa.to_json(xr.DataArray([1.0, 2.0], dims="x"))
     {'type': 'tensor(x[2])', 'values': [1.0, 2.0]}
     """
+    _check_choice("form", form, Form)
     tensor = arrange_tensor(check_input(data, "the JSON", "Vespa", encoding, drop))
     cells = tensor.encode(tensor.variable.values).reshape(len(tensor.rows), *tensor.header.lengths)
     content = build_tensor(tensor.header, tensor.rows, cells, form)
@@ -270,8 +276,8 @@ def to_jsonl(
     >>> users = xr.DataArray([[1.0, 0.0]], {"user": ["ann"]}, dims=("user", "x"))
     >>> vespa.to_jsonl(users, "feed.jsonl", field="vector", dim="user", prefix="id:users::")
     """
-    if operation not in get_args(Operation):
-        raise build_choice_error("operation", operation, get_args(Operation))
+    _check_choice("form", form, Form)
+    _check_choice("operation", operation, Operation)
     location = locate_target(path, storage_options, fs)
     codec = infer_codec(location.file_name)
     checked = check_input(data, location.name, "Vespa", encoding, drop)

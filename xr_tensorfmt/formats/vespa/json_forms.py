@@ -12,14 +12,14 @@ from functools import lru_cache
 from json import JSONDecodeError
 from math import isinf
 from reprlib import Repr
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import orjson
 
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, is_addressable
-from xr_tensorfmt.errors import build_choice_error, did_you_mean, redact, shorten, warn
+from xr_tensorfmt.errors import did_you_mean, redact, shorten, warn
 from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, Names, VespaHeader
 
 MAX_JSON_CELLS = 1 << 22
@@ -34,13 +34,8 @@ _NUMBER = re.compile(
     r"[-+]?(inf(inity)?|nan|(\d+\.?\d*|\.\d+)(e[-+]?\d+)?)", re.IGNORECASE | re.ASCII
 )
 _NUMBER_TYPES = {int, float}
-# Codes of struct for the cells, and the numbers that they hold.
-_CODES = {
-    "double": ("d", "a number"),
-    "float": ("f", "a number up to 3.4e38"),
-    "bfloat16": ("f", "a number up to 3.4e38"),
-    "int8": ("b", "an integer from -128 to 127"),
-}
+# Codes of struct for the cells.
+_CODES = {"double": "d", "float": "f", "bfloat16": "f", "int8": "b"}
 _ELEMENT_BY_DIGITS = {2 * element.stored.itemsize: element for element in CELL_TYPES.values()}
 
 _TYPE = re.compile(r"tensor(?:<(\w+)>)?\((.*)\)")
@@ -319,7 +314,7 @@ def _pack_numbers(header: VespaHeader, numbers: list[Any]) -> bytes:
     """Pack the cells of a block. Raise ValueError if the cell type cannot represent one."""
     if not _NUMBER_TYPES.issuperset(map(type, numbers)):
         numbers = list(map(_parse_number, numbers))
-    code, expected = _CODES[header.cell_type]
+    code = _CODES[header.cell_type]
     if code == "b":
         numbers = [int(number) if number % 1 == 0 else number for number in numbers]
     try:
@@ -327,9 +322,9 @@ def _pack_numbers(header: VespaHeader, numbers: list[Any]) -> bytes:
     except (OverflowError, struct.error):
         for number in numbers if len(numbers) > 1 else ():
             _pack_numbers(header, [number])
-        raise ValueError(
-            f"{show(numbers[0])} is not {expected}, expected one for {format_type(header)}"
-        ) from None
+        valid = {"d": "a number", "f": "a number up to 3.4e38", "b": "an integer from -128 to 127"}
+        expected = f"{valid[code]}, expected one for {format_type(header)}"
+        raise ValueError(f"{show(numbers[0])} is not {expected}") from None
     if header.cell_type == "bfloat16":
         packed = header.element.encode(np.frombuffer(packed, ">f4").astype(np.float32)).tobytes()
     return packed
@@ -352,8 +347,6 @@ def build_tensor(
     header: VespaHeader, rows: Sequence[Names], blocks: Array, form: Form
 ) -> dict[str, Any]:
     """Return a tensor in JSON without its type, from the labels and the encoded cells of blocks."""
-    if form not in get_args(Form):
-        raise build_choice_error("form", form, get_args(Form))
     mapped, indexed = header.mapped, header.indexed
     if form == "long" or (len(mapped) > 1 and not indexed):
         indices = [tuple(map(str, index)) for index in np.ndindex(header.lengths)]

@@ -48,7 +48,8 @@ LOCAL_WINDOW_BYTES = 4 << 20
 # Bytes to read at a time if the window should only contain the labels of one block.
 _LABEL_WINDOW_BYTES = 4 << 10
 # Blocks to scan one by one before numpy looks for more with labels of the same lengths.
-_MIN_ALIKE = 512
+_SCANNED_BLOCKS = 512
+_MAX_ALIKE = 1 << 13
 # Cells of a local file that are larger than this are skipped rather than read.
 _LARGE_BLOCK_BYTES = 64 << 10
 
@@ -292,20 +293,17 @@ def _check_within(source: Source, block: int, part: str, start: int, stop: int) 
 
 def scan_blocks(window: Bytes, header: VespaHeader, limit: int) -> Integers:
     """Return the positions of up to `limit` blocks with complete labels, and of their end."""
-    parts, found, start, stop, size = [np.zeros(1, np.int64)], 0, 0, 0, 0
+    parts, found, stop = [np.zeros(1, np.int64)], 0, 0
     while found < limit:
-        count = min(size, limit - found)
-        alike = _count_alike(window, header, start, stop, count) if count else 0
-        ends = stop + (stop - start) * np.arange(1, alike + 1)
-        size = 8 * alike if alike >= _MIN_ALIKE else 0
-        if not alike:
-            count, size = min(_MIN_ALIKE, limit - found), _MIN_ALIKE
-            ends = np.array(_scan_each(window, header, stop, count), dtype=np.int64)
-            if not ends.size:
-                break
-        start, stop = [stop, *ends[-2:].tolist()][-2:]
-        parts.append(ends)
-        found += ends.size
+        ends = _scan_each(window, header, stop, min(_SCANNED_BLOCKS, limit - found))
+        if not ends:
+            break
+        found += len(ends)
+        start, stop = [stop, *ends][-2:]
+        step = stop - start
+        alike = _count_alike(window, header, start, stop, min(_MAX_ALIKE, limit - found))
+        parts += [np.array(ends), stop + step * np.arange(1, alike + 1)]
+        found, stop = found + alike, stop + step * alike
     return np.concatenate(parts)
 
 

@@ -286,11 +286,11 @@ def format_feed(
     """Yield the lines of a feed."""
     mapped = [*tensor.header.mapped]
     if dim not in mapped:
-        dims = mapped or [str(name) for name in tensor.variable.dims]
-        raise ValueError(
-            f"dim={dim!r}{did_you_mean(dim, set(dims) - {dim})} has no labels, expected one of "
-            f"{dims} with labels, the ids of documents; call assign_coords({dim}=...)"
-        )
+        dims = mapped or [*tensor.variable.dims]
+        hint = f"{did_you_mean(dim, dims)} has no labels, expected one of {dims} with ids as labels"
+        if dim in tensor.variable.dims:
+            hint = f" has no labels, which are the ids; call assign_coords({dim}=...)"
+        raise ValueError(f"dim={dim!r}{hint}")
     position = mapped.index(dim)
     del mapped[position]
     header = replace(tensor.header, mapped=tuple(mapped))
