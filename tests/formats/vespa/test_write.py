@@ -362,7 +362,7 @@ def test_chunks_without_elements_are_no_harm(directory) -> None:
 
 
 def test_planned_extents_of_blocks_equal_written_bytes() -> None:
-    labels = np.frombuffer(b"\1a\3bcd\0\2ef", np.uint8)
+    labels = [b"\1a", b"\3bcd", b"\0", b"\2ef"]
     header = VespaHeader.create("float", ("k",), ("x", "y"), (2, 3), 4)
     sizes = [size + header.block_bytes for size in (2, 4, 1, 3)]
     layout = LabelledBlocks(header, header.stop + np.cumsum([0, *sizes]), labels)

@@ -54,8 +54,8 @@ _PARTIAL = {"modify", "add", "remove"}
 # Ids of parts of the response to a query. They contain hits.
 _GROUPS = ("toplevel", "group:", "grouplist:", "hitlist:")
 
+# The name of a feed, and its lines or its documents.
 Feed = tuple[str, Iterable[Any]]
-"""The name of a feed, and its lines, or its documents."""
 
 
 def find_feeds(source: Any, options: Mapping[str, Any]) -> tuple[str, Iterable[Feed]]:

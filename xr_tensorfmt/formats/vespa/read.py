@@ -339,13 +339,8 @@ def _build_outer_product(
 
 
 def gather_product(
-    blocks: Blocks,
-    grid_rank: int,
-    grid_indices: Integers,
-    block_indices: Integers,
-    source: Source,
-    selection: Selection,
+    blocks: Blocks, rank: int, indices: Integers, order: Integers, source: Source, key: Selection
 ) -> Iterator[Step]:
     """Yield the cells of the selected blocks. The indices of blocks in the grid are sorted."""
-    inner, target = selection.find_rows(grid_rank, grid_indices, block_indices)
+    inner, target = key.find_rows(rank, indices, order)
     yield blocks.plan(source, inner), put_at(target)

@@ -30,9 +30,6 @@ LONG_BIT = 0x80
 MAX_INTEGER = (1 << 31) - 1
 """The largest integer of the format."""
 
-COUNTS = range(MAX_INTEGER + 1)
-"""The integers of the format."""
-
 # Bits of the tag that state the parts of the header.
 SPARSE, DENSE, WITH_CELL_TYPE = 1, 2, 4
 
@@ -216,7 +213,7 @@ class _Fields(Cursor):
     """Reads and checks the fields of a header in sequence."""
 
     def read_integer(
-        self, field: str, valid: Container[int] = COUNTS, expected: str = "", hint: str = _CORRUPT
+        self, field: str, valid: Container[int] = range(MAX_INTEGER + 1), expected: str = "", hint: str = _CORRUPT
     ) -> int:
         """Read an integer. Raise an error if it is not valid."""
         start = self.offset
@@ -236,7 +233,8 @@ class _Fields(Cursor):
         for _ in range(rank):
             name = self._read_name((*previous, *lengths), is_first=not lengths)
             field = f"the size of dimension {name!r}"
-            lengths[name] = self.read_integer(field, COUNTS[1:], "at least 1") if has_lengths else 0
+            valid = range(1, MAX_INTEGER + 1)
+            lengths[name] = self.read_integer(field, valid, "at least 1") if has_lengths else 0
         return lengths
 
     def _read_name(self, previous: Sequence[str], *, is_first: bool) -> str:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from math import prod
 from typing import Literal
 
 import numpy as np
 import orjson
-from numpy.lib.stride_tricks import sliding_window_view
 from xarray import Variable
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, Bytes, Extents
+from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, Extents
 from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, Dense, EncodedBatch, view_as_bytes
-from xr_tensorfmt.core.selection import Selection, indices_to_array
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.errors import did_you_mean, shorten, warn
 from xr_tensorfmt.formats.vespa.json_forms import Form, build_tensor, format_type, is_type
 from xr_tensorfmt.formats.vespa.read import Blocks, find_repeated_blocks
@@ -231,9 +230,9 @@ def _rechunk_to_blocks(variable: Variable, layout: LabelledBlocks) -> Variable:
 
 @dataclass(frozen=True, eq=False)
 class LabelledBlocks(Blocks):
-    """Blocks of a new file, with the packed labels of all blocks."""
+    """Blocks of a new file, with the packed labels of each block."""
 
-    labels: Bytes
+    labels: list[bytes]
 
     @property
     def write_units(self) -> tuple[int, ...]:
@@ -247,22 +246,14 @@ class LabelledBlocks(Blocks):
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode labels and cells of consecutive whole blocks."""
-        header, step = self.header, max(1, BATCH_BYTES // self.mean_bytes)
-        for batch in range(0, len(selection.indices[0]), step):
-            blocks = selection.indices[0][batch : batch + step]
-            starts, cells = self.offsets[indices_to_array(blocks)], self.find_cells(blocks)
-            start, stop = int(starts[0]), int(cells[-1]) + header.block_bytes
-            joined = np.empty(stop - start, dtype=np.uint8)
-            sizes = cells - starts
-            # The packed labels of consecutive blocks are contiguous.
-            first = start - header.stop - int(blocks[0]) * header.block_bytes
-            labels = self.labels[first : first + int(sizes.sum())]
-            shifts = starts - start - (np.cumsum(sizes) - sizes)
-            joined[np.arange(labels.size) + np.repeat(shifts, sizes)] = labels
-            encoded = view_as_bytes(header.element.encode(values[batch : batch + step]))
-            targets = sliding_window_view(joined, header.block_bytes, writeable=True)
-            targets[cells - start] = encoded.reshape(-1, header.block_bytes)
-            yield Extents.single(start, stop), joined
+        blocks, step = selection.indices[0], max(1, BATCH_BYTES // self.mean_bytes)
+        for batch in range(0, len(blocks), step):
+            first, last = blocks[batch], blocks[min(batch + step, len(blocks)) - 1]
+            cells = view_as_bytes(self.header.element.encode(values[batch : batch + step]))
+            rows = cells.reshape(-1, self.header.block_bytes)
+            pairs = zip(self.labels[first : last + 1], rows, strict=True)
+            joined = np.frombuffer(b"".join(chain.from_iterable(pairs)), np.uint8)
+            yield Extents.single(int(self.offsets[first]), int(self.offsets[last + 1])), joined
 
 
 def pack_blocks(checked: CheckedInput, header: VespaHeader, rows: list[Names]) -> LabelledBlocks:
@@ -277,7 +268,7 @@ def pack_blocks(checked: CheckedInput, header: VespaHeader, rows: list[Names]) -
     offsets = np.full(len(rows) + 1, header.stop, dtype=np.int64)
     sizes = np.fromiter(map(len, packed), np.int64, len(rows))
     offsets[1:] += np.cumsum(sizes + header.block_bytes)
-    return LabelledBlocks(header, offsets, np.frombuffer(b"".join(packed), dtype=np.uint8))
+    return LabelledBlocks(header, offsets, packed)
 
 
 def format_feed(
@@ -287,10 +278,11 @@ def format_feed(
     mapped = [*tensor.header.mapped]
     if dim not in mapped:
         dims = mapped or [*tensor.variable.dims]
-        hint = f"{did_you_mean(dim, dims)} has no labels, expected one of {dims} with ids as labels"
-        if dim in tensor.variable.dims:
-            hint = f" has no labels, which are the ids; call assign_coords({dim}=...)"
-        raise ValueError(f"dim={dim!r}{hint}")
+        hint = f"; call assign_coords({dim}=...)" if dim in tensor.variable.dims else ""
+        raise ValueError(
+            f"dim={dim!r}{did_you_mean(dim, set(dims) - {dim})} has no labels, expected one of "
+            f"{dims} with ids as labels{hint}"
+        )
     position = mapped.index(dim)
     del mapped[position]
     header = replace(tensor.header, mapped=tuple(mapped))
