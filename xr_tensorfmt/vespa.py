@@ -14,15 +14,7 @@ from xarray import DataArray, Dataset, open_dataset
 
 from xr_tensorfmt.errors import build_choice_error, shorten
 from xr_tensorfmt.formats.vespa.feeds import Documents, find_feeds, infer_codec, open_feeds
-from xr_tensorfmt.formats.vespa.json_forms import (
-    Form,
-    build_tensor,
-    format_type,
-    load_json,
-    parse_tensor,
-    parse_type,
-    select_field,
-)
+from xr_tensorfmt.formats.vespa.json_forms import Form, build_tensor, parse_json, parse_type
 from xr_tensorfmt.formats.vespa.spec import pack_string
 from xr_tensorfmt.formats.vespa.write import Operation, arrange_tensor, format_feed
 from xr_tensorfmt.saving import Mode, build_target, is_overwriting, locate_target
@@ -70,7 +62,7 @@ def from_json(
     if isinstance(data, os.PathLike) or is_url(data):
         name, data = next((path, b"".join(lines)) for path, lines in open_feeds([data], options))
     try:
-        header, blocks = parse_tensor(select_field(load_json(data), field), type)
+        header, blocks = parse_json(data, field, type)
         parts = (part for row, cells in blocks.items() for part in (*map(pack_string, row), cells))
         content = replace(header, blocks=len(blocks)).pack() + b"".join(parts)
     except ValueError as error:
@@ -224,8 +216,7 @@ def to_json(
     _check_choice("form", form, Form)
     tensor = arrange_tensor(check_input(data, "the JSON", "Vespa", encoding, drop))
     cells = tensor.encode(tensor.variable.values).reshape(len(tensor.rows), *tensor.header.lengths)
-    content = build_tensor(tensor.header, tensor.rows, cells, form)
-    return {"type": format_type(tensor.header), **content}
+    return build_tensor(tensor.header, tensor.rows, cells, form)
 
 
 def to_jsonl(

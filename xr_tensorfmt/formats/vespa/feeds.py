@@ -26,7 +26,6 @@ from xr_tensorfmt.errors import build_directory_error, did_you_mean, redact, war
 from xr_tensorfmt.formats.vespa.json_forms import (
     MARGIN,
     build_json_error,
-    format_type,
     get_assigned,
     get_fields,
     parse_tensor,
@@ -344,7 +343,7 @@ class Documents:
         """Return the number and the bytes of the blocks of a document."""
         header, blocks = parse_tensor(tensor, self.type)
         if self.type is None:
-            self.type = format_type(header)
+            self.type = header.type
         if self.dim in header.mapped or self.dim in header.indexed:
             raise ValueError(f"dim={self.dim!r} is a dimension of {header.type}; pass another")
         position = bisect(header.mapped, self.dim)

@@ -88,22 +88,6 @@ def format_type(header: VespaHeader) -> str:
     return _SCALARS.get(header.type, header.type)
 
 
-def load_json(content: Any) -> Any:
-    """Parse JSON text, and return other objects unchanged."""
-    if isinstance(content, bytes | bytearray):
-        content = content.decode(errors="surrogateescape")
-    if not isinstance(content, str) or _HEX.fullmatch(content):
-        return content  # digits are a field with format.tensors=hex-value
-    text = content.strip(MARGIN).removesuffix(",")
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        hint = (
-            "pass the text of one document, or the pathlib.Path of a file; feeds are for from_jsonl"
-        )
-        raise build_json_error(text, error, hint) from None
-
-
 def build_json_error(text: str, error: BaseException, hint: str) -> ValueError:
     """Return the error for text that is not JSON, with another hint if the cause is known."""
     if text.startswith("\x1f"):  # the magic number of gzip
@@ -124,7 +108,24 @@ def build_json_error(text: str, error: BaseException, hint: str) -> ValueError:
     return ValueError(f"{start} is not JSON: {message}; {hint}")
 
 
-def select_field(data: Any, field: str | None) -> Any:
+def parse_json(
+    data: Any, field: str | None, type_: str | None
+) -> tuple[VespaHeader, Mapping[Names, bytes]]:
+    """Parse a tensor, or a field of a document, that may be text."""
+    if isinstance(data, bytes | bytearray):
+        data = data.decode(errors="surrogateescape")
+    # Digits are a field with format.tensors=hex-value.
+    if isinstance(data, str) and not _HEX.fullmatch(data):
+        text = data.strip(MARGIN).removesuffix(",")
+        try:
+            data = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            hint = "pass the text of one document, or the pathlib.Path of a file"
+            raise build_json_error(text, error, f"{hint}; feeds are for from_jsonl") from None
+    return parse_tensor(_select_field(data, field), type_)
+
+
+def _select_field(data: Any, field: str | None) -> Any:
     """Return a field of a document or mapping, or `data` itself if it is a tensor."""
     mapping = data if isinstance(data, dict) else {}
     fields = get_fields(mapping)
@@ -346,23 +347,23 @@ def _parse_number(value: Any) -> float:
 def build_tensor(
     header: VespaHeader, rows: Sequence[Names], blocks: Array, form: Form
 ) -> dict[str, Any]:
-    """Return a tensor in JSON without its type, from the labels and the encoded cells of blocks."""
-    mapped, indexed = header.mapped, header.indexed
+    """Return a tensor in JSON from the labels and the encoded cells of blocks."""
+    mapped, indexed, type_ = header.mapped, header.indexed, format_type(header)
     if form == "long" or (len(mapped) > 1 and not indexed):
         indices = [tuple(map(str, index)) for index in np.ndindex(header.lengths)]
         rows = [row + index for row in rows for index in indices]
         cells = _list_values(blocks.reshape(-1), header.element)
-        return {"cells": _add_addresses(mapped + indexed, rows, "value", cells)}
+        return {"type": type_, "cells": _add_addresses(mapped + indexed, rows, "value", cells)}
     if form == "hex" and indexed:
         values = [block.tobytes().hex().upper() for block in blocks]
     else:
         values = _list_values(blocks, header.element)
     if len(mapped) > 1:
-        return {"blocks": _add_addresses(mapped, rows, "values", values)}
+        return {"type": type_, "blocks": _add_addresses(mapped, rows, "values", values)}
     if mapped:
-        labels = (row[0] for row in rows)
-        return {"blocks" if indexed else "cells": dict(zip(labels, values, strict=True))}
-    return {"values": values[0] if indexed else values}
+        key, labels = "blocks" if indexed else "cells", (row[0] for row in rows)
+        return {"type": type_, key: dict(zip(labels, values, strict=True))}
+    return {"type": type_, "values": values[0] if indexed else values}
 
 
 def _add_addresses(

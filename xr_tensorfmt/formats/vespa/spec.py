@@ -213,7 +213,11 @@ class _Fields(Cursor):
     """Reads and checks the fields of a header in sequence."""
 
     def read_integer(
-        self, field: str, valid: Container[int] = range(MAX_INTEGER + 1), expected: str = "", hint: str = _CORRUPT
+        self,
+        field: str,
+        valid: Container[int] = range(MAX_INTEGER + 1),
+        expected: str = "",
+        hint: str = _CORRUPT,
     ) -> int:
         """Read an integer. Raise an error if it is not valid."""
         start = self.offset

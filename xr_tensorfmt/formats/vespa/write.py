@@ -20,7 +20,7 @@ from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, Dense, EncodedBatch, view_as_bytes
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.errors import did_you_mean, shorten, warn
-from xr_tensorfmt.formats.vespa.json_forms import Form, build_tensor, format_type, is_type
+from xr_tensorfmt.formats.vespa.json_forms import Form, build_tensor, is_type
 from xr_tensorfmt.formats.vespa.read import Blocks, find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
@@ -294,7 +294,7 @@ def format_feed(
         raise ValueError(f"the label {label!r} already begins with prefix={prefix!r}; omit prefix=")
     if label := next((x for x in documents if not (prefix + x).startswith("id:")), None):
         warn(f"Vespa requires ids such as 'id:shop:user::ann', not {prefix + label!r}; use prefix=")
-    type_, remaining = format_type(header), iter(documents.items())
+    remaining = iter(documents.items())
     while batch := dict(islice(remaining, BATCH_DOCUMENTS)):
         blocks = np.array([block for own in batch.values() for block in own])
         # Selecting a range of a dask array is faster.
@@ -304,7 +304,7 @@ def format_feed(
         for label, own in batch.items():
             part, start = slice(start, start + len(own)), start + len(own)
             rows = [others[block] for block in own]
-            content = {"type": type_, **build_tensor(header, rows, cells[part], form)}
+            content = build_tensor(header, rows, cells[part], form)
             value = {"assign": content} if operation == "update" else content
             try:
                 yield orjson.dumps({operation: prefix + label, "fields": {field: value}}) + b"\n"
