@@ -29,19 +29,14 @@ class VespaFormat(LazyFormat):
 
     def describe_unsupported(self, reader: HeaderReader) -> tuple[str, str] | None:
         """Describe feeds and other JSON."""
-        return describe_json(reader)
+        opener = "xr_tensorfmt.vespa.from_json if it is a tensor, or from_jsonl if it is a feed"
+        if re.search(r"\.(json|jsonl|ndjson)\.(bz2|gz|lz4|xz|zst)$", reader.source.file_name):
+            return "compressed JSON", f"decompress it first, or open it with {opener}, of Vespa"
+        if reader.head.lstrip().startswith((b"{", b"[")):
+            return "text", f"read it as JSON, or open it with {opener}, of Vespa"
+        return None
 
     def match(self, reader: HeaderReader) -> Match:
         """Compare the suffix and the tag."""
         match = super().match(reader)
         return Match.CERTAIN if match and {*reader.head[:1]} & {*TAGS} else match
-
-
-def describe_json(reader: HeaderReader) -> tuple[str, str] | None:
-    """Return what a file with JSON is, and a hint, or None if it is another file."""
-    opener = "xr_tensorfmt.vespa.from_json if it is a tensor, or from_jsonl if it is a feed"
-    if re.search(r"\.(json|jsonl|ndjson)\.(bz2|gz|lz4|xz|zst)$", reader.source.file_name):
-        return "compressed JSON", f"decompress it first, or open it with {opener}, of Vespa"
-    if reader.head.lstrip().startswith((b"{", b"[")):
-        return "text", f"read it as JSON, or open it with {opener}, of Vespa"
-    return None

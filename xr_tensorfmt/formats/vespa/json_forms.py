@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import struct
 from binascii import unhexlify
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -30,10 +29,11 @@ _FEATURES = ("matchfeatures", "summaryfeatures")
 _TYPE_STARTS = ("tensor", "double")
 
 _HEX = re.compile(r"[0-9A-Fa-f]+")
+_INDEX = re.compile(r"[0-9]+")
 _NUMBER = re.compile(
     r"[-+]?(inf(inity)?|nan|(\d+\.?\d*|\.\d+)(e[-+]?\d+)?)", re.IGNORECASE | re.ASCII
 )
-_NUMBER_TYPES = {int, float}
+_NUMBER_TYPES, _LABEL_TYPES = {int, float}, {int, str}
 # Codes of struct for the cells.
 _CODES = {"double": "d", "float": "f", "bfloat16": "f", "int8": "b"}
 _ELEMENT_BY_DIGITS = {2 * element.stored.itemsize: element for element in CELL_TYPES.values()}
@@ -220,51 +220,50 @@ def _parse_entries(header: VespaHeader, entries: Sequence[Any]) -> Mapping[Names
     """Return the cells of all blocks from a list of blocks, or of cells. Others are zero."""
     is_block = bool(entries) and "values" in entries[0]
     sizes = {} if is_block else dict(zip(header.indexed, header.lengths, strict=True))
-    key = "values" if is_block else "value"
-    blocks, numbers, values = _parse_addresses(header, entries, key, sizes)
-    if len(set(numbers)) < len(numbers):
-        entry = entries[numbers.index(Counter(numbers).most_common(1)[0][0])]
-        repeated = show(entry["address"])
-        raise ValueError(f"the address {repeated} is repeated; remove one of its entries")
+    key, rank = "values" if is_block else "value", len(header.mapped) + len(sizes)
+    blocks: dict[Names, dict[int, Any]] = {} if header.mapped else {(): {}}
+    for entry in entries:
+        row, number, value = _parse_entry(header, entry, key, sizes, rank)
+        if row not in blocks:
+            blocks[row] = {}
+        if number in (cells := blocks[row]):
+            address = show(entry["address"])
+            raise ValueError(f"the address {address} is repeated; remove one of its entries")
+        cells[number] = value
     if is_block:
-        return {labels: _parse_values(header, x) for labels, x in zip(blocks, values, strict=True)}
+        return {row: _parse_values(header, cells[0]) for row, cells in blocks.items()}
     if header.cells * len(blocks) > MAX_JSON_CELLS:
         limit = f"{MAX_JSON_CELLS} cells, but lists only some of them"
         raise ValueError(f"{format_type(header)} has more than {limit}; use blocks or values")
-    cells: list[Any] = [0.0] * (header.cells * len(blocks))
-    for number, value in zip(numbers, values, strict=True):
-        cells[number] = value
-    packed, size = _pack_numbers(header, cells), header.block_bytes
-    return {labels: packed[n * size : (n + 1) * size] for n, labels in enumerate(blocks)}
+    packed = {}
+    for row, cells in blocks.items():
+        numbers: list[Any] = [0.0] * header.cells
+        for number, value in cells.items():
+            numbers[number] = value
+        packed[row] = _pack_numbers(header, numbers)
+    return packed
 
 
-def _parse_addresses(
-    header: VespaHeader, entries: Sequence[Any], key: str, sizes: Mapping[str, int]
-) -> tuple[Sequence[Names], list[int], list[Any]]:
-    """Return the labels of all blocks, and the row-major index and the value of each entry."""
-    with suppress(KeyError, TypeError, ValueError):
-        values = [entry[key] for entry in entries]
-        addresses = [entry["address"] for entry in entries]
-        columns = [[address[name] for address in addresses] for name in header.mapped]
-        rows = list(zip(*(map(str, x) for x in columns), strict=True)) or [()] * len(entries)
-        blocks = {row: n for n, row in enumerate(dict.fromkeys(rows))} if columns else {(): 0}
-        numbers = [blocks[row] for row in rows]
-        rank = len(header.mapped) + len(sizes)
-        valid = [{str, int}.issuperset(map(type, x)) for x in columns]
-        valid.append({rank}.issuperset(map(len, map(dict.keys, addresses))))
-        for name, size in sizes.items():
-            digits = [str(address[name]) for address in addresses]
-            joined, indices = "".join(digits) or "0", list(map(int, digits))
-            valid += [joined.isascii(), joined.isdecimal(), max(indices, default=0) < size]
-            numbers = [size * n + index for n, index in zip(numbers, indices, strict=True)]
-        if all(valid):
-            return [*blocks], numbers, values
-    for entry in entries if len(entries) > 1 else ():
-        _parse_addresses(header, [entry], key, sizes)
-    raise ValueError(
-        f"{show(entries[0])} does not fit {format_type(header)}, expected {key!r} and an 'address' "
-        f"with a label or an index for each of {[*header.mapped, *sizes]}"
-    )
+def _parse_entry(
+    header: VespaHeader, entry: Any, key: str, sizes: Mapping[str, int], rank: int
+) -> tuple[Names, int, Any]:
+    """Return the labels of a block, a row-major index in it, and the value."""
+    try:
+        address, value, number = entry["address"], entry[key], 0
+        labels = [address[name] for name in header.mapped]
+        is_valid = len(address) == rank
+        for name in sizes:
+            index, is_index = int(address[name]), _INDEX.fullmatch(str(address[name]))
+            is_valid = is_valid and is_index is not None and index < sizes[name]
+            number = sizes[name] * number + index
+    except (KeyError, TypeError, ValueError):
+        is_valid = False
+    if not is_valid or not _LABEL_TYPES.issuperset(map(type, labels)):
+        raise ValueError(
+            f"{show(entry)} does not fit {format_type(header)}, expected {key!r} and an 'address' "
+            f"with a label or an index for each of {[*header.mapped, *sizes]}"
+        )
+    return tuple(map(str, labels)), number, value
 
 
 def _parse_values(header: VespaHeader, values: Any) -> bytes:

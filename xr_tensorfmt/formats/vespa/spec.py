@@ -7,7 +7,7 @@ bit set. A block has no length, so its labels must be read to find the next.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -22,7 +22,7 @@ from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.vespa import TAGS, describe_json
+from xr_tensorfmt.formats.vespa import TAGS, VespaFormat
 
 LONG_BIT = 0x80
 """The bit of the first byte of integers with four bytes."""
@@ -147,7 +147,7 @@ class VespaHeader:
     def read(cls, reader: HeaderReader) -> VespaHeader:
         """Read and check the header of a file."""
         fields = _Fields(reader, 0)
-        hint = (describe_json(reader) or ("", _CORRUPT))[1]
+        _, hint = VespaFormat().describe_unsupported(reader) or ("", _CORRUPT)
         tag = fields.read_integer("the tag", TAGS, "1, 2, 3, 5, 6 or 7", hint)
         cell_type = "double"
         if tag & WITH_CELL_TYPE:
@@ -234,29 +234,23 @@ class _Fields(Cursor):
         field = f"the number of {role} dimensions"
         rank = self.read_integer(field, range(limit + 1), f"at most {limit}")
         lengths: dict[str, int] = {}
-        for _ in range(rank):
-            name = self._read_name((*previous, *lengths), is_first=not lengths)
-            field = f"the size of dimension {name!r}"
-            valid = range(1, MAX_INTEGER + 1)
+        for number in range(len(previous), len(previous) + rank):
+            field, limits = f"the name of dimension {number}", range(1, MAX_NAME_BYTES + 1)
+            size = self.read_integer(f"the size of {field}", limits, f"1 to {MAX_NAME_BYTES} bytes")
+            raw = self.take(size, field)
+            try:
+                name = raw.decode()
+            except UnicodeDecodeError as error:
+                actual = repr(raw[:40])
+                raise self.reader.error(field, actual, "UTF-8", _CORRUPT, self.last) from error
+            is_unique = name not in previous and name not in lengths
+            self.check(is_unique, field, repr(name), "a unique name", _CORRUPT)
+            last = next(reversed(lengths), "")
+            hint = "Vespa would confuse the dimensions; write the file again with sorted names"
+            self.check(raw > last.encode(), field, repr(name), f"a name after {last!r}", hint)
+            field, valid = f"the size of dimension {name!r}", range(1, MAX_INTEGER + 1)
             lengths[name] = self.read_integer(field, valid, "at least 1") if has_lengths else 0
         return lengths
-
-    def _read_name(self, previous: Sequence[str], *, is_first: bool) -> str:
-        field = f"the name of dimension {len(previous)}"
-        limits = range(1, MAX_NAME_BYTES + 1)
-        size = self.read_integer(f"the size of {field}", limits, f"1 to {MAX_NAME_BYTES} bytes")
-        raw = self.take(size, field)
-        try:
-            name = raw.decode()
-        except UnicodeDecodeError as error:
-            actual = repr(raw[:40])
-            raise self.reader.error(field, actual, "UTF-8", _CORRUPT, self.last) from error
-        self.check(name not in previous, field, repr(name), "a unique name", _CORRUPT)
-        is_sorted = is_first or raw > previous[-1].encode()
-        expected = f"a name after {previous[-1]!r}" if previous else ""
-        hint = "Vespa would confuse the dimensions; write the file again with sorted names"
-        self.check(is_sorted, field, repr(name), expected, hint)
-        return name
 
 
 def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[int, Bytes, Integers]]:
@@ -269,28 +263,25 @@ def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[int, Byte
     while first < header.blocks:
         window = source.read(Extents.single(offset, min(offset + size, source.size)))
         positions = scan_blocks(window, header, header.blocks - first)
-        first += positions.size - 1
+        # The labels of a block may be longer than the window.
+        part, start, stop = "labels", offset, offset + size + 1
         if positions.size > 1:
-            last, stop = (offset + positions[-2:]).tolist()
-            _check_within(source, first - 1, "cells", last, stop)
+            part, (start, stop) = "cells", (offset + positions[-2:]).tolist()
+            first += positions.size - 1
+        if stop > source.size:
+            raise TensorFormatError(
+                source.name,
+                field=f"block {first - (part == 'cells')}",
+                actual=f"truncated by the end of the file at byte {source.size}",
+                expected=f"its {part} within the file",
+                hint="fetch the file again: it is incomplete, or the length of a label is corrupt",
+                offset=start,
+            )
+        if part == "cells":
             yield offset, window, positions
             offset = stop
-        else:  # the labels of a block are longer than the window
-            _check_within(source, first, "labels", offset, offset + size + 1)
+        else:
             size *= 2
-
-
-def _check_within(source: Source, block: int, part: str, start: int, stop: int) -> None:
-    """Raise TensorFormatError if a part of the block at `start` is not within the file."""
-    if stop > source.size:
-        raise TensorFormatError(
-            source.name,
-            field=f"block {block}",
-            actual=f"truncated by the end of the file at byte {source.size}",
-            expected=f"its {part} within the file",
-            hint="fetch the file again: it is incomplete, or the length of a label is corrupt",
-            offset=start,
-        )
 
 
 def scan_blocks(window: Bytes, header: VespaHeader, limit: int) -> Integers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 from math import prod
 from typing import Literal
 
@@ -93,7 +93,10 @@ def arrange_tensor(checked: CheckedInput) -> Arranged:
     order = sorted(name_in_file, key=lambda dim: name_in_file[dim].encode())
     labels = {dim: labels[dim] for dim in order if dim in labels}
     indexed = [dim for dim in order if dim in indexed]
-    _check_lengths(checked, variable, block_dims)
+    for dim, length in variable.sizes.items():
+        if length > MAX_INTEGER or not (length or dim in block_dims):
+            expected = f"1 to {MAX_INTEGER}, or 0 if it has a coordinate of strings"
+            raise ValueError(f"{checked.path}: {dim!r} has length {length}, expected {expected}")
     elements = {element.name: element for element in CELL_TYPES.values()}
     if not variable.ndim:
         # The C++ code of Vespa refuses scalars of other types.
@@ -198,13 +201,6 @@ def _find_file_names(
     return names_in_file
 
 
-def _check_lengths(checked: CheckedInput, variable: Variable, block_dims: list[str]) -> None:
-    for dim, length in zip(variable.dims, variable.shape, strict=True):
-        if length > MAX_INTEGER or not (length or dim in block_dims):
-            expected = f"1 to {MAX_INTEGER}, or 0 if it has a coordinate of strings"
-            raise ValueError(f"{checked.path}: {dim!r} has length {length}, expected {expected}")
-
-
 def _check_attrs(
     checked: CheckedInput, name: str, variable: Variable, labels: Iterable[str]
 ) -> None:
@@ -252,8 +248,9 @@ class LabelledBlocks(Blocks):
             cells = view_as_bytes(self.header.element.encode(values[batch : batch + step]))
             rows = cells.reshape(-1, self.header.block_bytes)
             pairs = zip(self.labels[first : last + 1], rows, strict=True)
-            joined = np.frombuffer(b"".join(chain.from_iterable(pairs)), np.uint8)
-            yield Extents.single(int(self.offsets[first]), int(self.offsets[last + 1])), joined
+            joined = b"".join(part for pair in pairs for part in pair)
+            extents = Extents.single(int(self.offsets[first]), int(self.offsets[last + 1]))
+            yield extents, np.frombuffer(joined, np.uint8)
 
 
 def pack_blocks(checked: CheckedInput, header: VespaHeader, rows: list[Names]) -> LabelledBlocks:
@@ -277,7 +274,7 @@ def format_feed(
     """Yield the lines of a feed."""
     mapped = [*tensor.header.mapped]
     if dim not in mapped:
-        dims = mapped or [*tensor.variable.dims]
+        dims = mapped or [*map(str, tensor.variable.dims)]
         hint = f"; call assign_coords({dim}=...)" if dim in tensor.variable.dims else ""
         raise ValueError(
             f"dim={dim!r}{did_you_mean(dim, set(dims) - {dim})} has no labels, expected one of "
