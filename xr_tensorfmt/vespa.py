@@ -84,8 +84,7 @@ def from_jsonl(
     Parameters
     ----------
     source : str, PathLike, file object or iterable
-        A path, URL or pattern, or a list of them, maybe compressed; or lines, documents or
-        responses.
+        Paths, URLs or patterns of feeds, maybe compressed; or lines, documents or responses.
     type : str, optional
         As for `from_json`.
     field : str

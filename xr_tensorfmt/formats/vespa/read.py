@@ -319,10 +319,9 @@ def _build_outer_product(
             "sparse=stored)",
             offset=int(blocks.offsets[block]),
         )
-    distinct = [np.array(list(dict.fromkeys(column)), STRING_DTYPE) for column in columns]
-    known = [{label: code for code, label in enumerate(labels)} for labels in distinct]
+    known = [dict(zip(dict.fromkeys(x), range(len(x)), strict=False)) for x in columns]
     codes = [list(map(known[n].__getitem__, column)) for n, column in enumerate(columns)]
-    grid = tuple(map(len, distinct))
+    grid = tuple(map(len, known))
     is_int8 = header.cell_type == "int8"
     if fill_value is None:
         fill_value = 0 if is_int8 and prod(grid) == header.blocks else np.nan
@@ -335,7 +334,7 @@ def _build_outer_product(
     order = np.argsort(indices)
     gather = partial(gather_product, blocks, len(grid), indices[order], order)
     layout = Gathered(shape, blocks.dtype, gather, (blocks,), float(fill_value))
-    return layout, distinct
+    return layout, [np.array(list(labels), STRING_DTYPE) for labels in known]
 
 
 def gather_product(

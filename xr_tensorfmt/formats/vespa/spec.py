@@ -36,12 +36,9 @@ SPARSE, DENSE, WITH_CELL_TYPE = 1, 2, 4
 MAX_NAME_BYTES = 1 << 12
 """Limit on the bytes of a dimension name."""
 
-WINDOW_BYTES = 32 << 20
-"""Bytes of a remote file to scan at a time."""
-
-LOCAL_WINDOW_BYTES = 4 << 20
-"""Bytes of other files to scan at a time. Reusing this memory is far faster than allocating it."""
-
+# Bytes of a remote file to scan at a time, and of others. Reusing 4 MiB of memory is far faster
+# than allocating more.
+WINDOW_BYTES, LOCAL_WINDOW_BYTES = 32 << 20, 4 << 20
 # Bytes to read at a time if the window should only contain the labels of one block.
 _LABEL_WINDOW_BYTES = 4 << 10
 # Blocks to scan one by one before numpy looks for more with labels of the same lengths.

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import orjson
@@ -246,7 +246,7 @@ class LabelledBlocks(Blocks):
         for batch in range(0, len(blocks), step):
             first, last = blocks[batch], blocks[min(batch + step, len(blocks)) - 1]
             cells = view_as_bytes(self.header.element.encode(values[batch : batch + step]))
-            rows = cells.reshape(-1, self.header.block_bytes)
+            rows: Any = cells.reshape(-1, self.header.block_bytes)
             pairs = zip(self.labels[first : last + 1], rows, strict=True)
             joined = b"".join(part for pair in pairs for part in pair)
             extents = Extents.single(int(self.offsets[first]), int(self.offsets[last + 1]))
