@@ -536,7 +536,7 @@ def test_dimension_without_labels_raises(tmp_path: Path) -> None:
         ValueError, match=r"dim=.usr. .did you mean .user... has no labels, expected"
     ):
         vespa.to_jsonl(make_users(), tmp_path / "feed.jsonl", **(IDS | {"dim": "usr"}))
-    with pytest.raises(ValueError, match="dim='x' has no labels, .*; call assign_coords.x=...."):
+    with pytest.raises(ValueError, match=r"dim='x' has no labels, .*; call assign_coords.x=...."):
         vespa.to_jsonl(make_users(), tmp_path / "feed.jsonl", **(IDS | {"dim": "x"}))
 
 
