@@ -66,11 +66,12 @@ def find_feeds(source: Any, options: Mapping[str, Any]) -> tuple[str, Iterable[F
         name = name if is_list else redact(str(get_path(source)))
         paths = [_find_paths(path, options) for path in (source if is_list else [source])]
         return name, open_feeds(chain.from_iterable(paths), options)
-    lines = [source] if isinstance(source, Mapping) else source
-    if not isinstance(lines, Iterable):
+    if hasattr(source, "read"):
+        return name, [(name, _read_lines(source))]
+    if not isinstance(source, Iterable):
         expected = "a path, lines, documents, or the JSON of a response"
         raise TypeError(f"source= is {show(source)}, expected {expected}")
-    return name, [(name, _read_lines(source) if hasattr(source, "read") else lines)]
+    return name, [(name, [source] if isinstance(source, Mapping) else source)]
 
 
 def _is_path(value: Any) -> bool:

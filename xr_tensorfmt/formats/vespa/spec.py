@@ -30,6 +30,8 @@ LONG_BIT = 0x80
 MAX_INTEGER = (1 << 31) - 1
 """The largest integer of the format."""
 
+COUNTS = range(MAX_INTEGER + 1)
+
 # Bits of the tag that state the parts of the header.
 SPARSE, DENSE, WITH_CELL_TYPE = 1, 2, 4
 
@@ -41,9 +43,9 @@ MAX_NAME_BYTES = 1 << 12
 WINDOW_BYTES, LOCAL_WINDOW_BYTES = 32 << 20, 4 << 20
 # Bytes to read at a time if the window should only contain the labels of one block.
 _LABEL_WINDOW_BYTES = 4 << 10
-# Blocks to scan one by one before numpy looks for more with labels of the same lengths.
-_SCANNED_BLOCKS = 512
-_MAX_ALIKE = 1 << 13
+# Blocks to scan one by one before numpy looks for more with labels of the same lengths, and the
+# number of those.
+_SCANNED_BLOCKS, _MAX_ALIKE = 512, 1 << 13
 # Cells of a local file that are larger than this are skipped rather than read.
 _LARGE_BLOCK_BYTES = 64 << 10
 
@@ -210,11 +212,7 @@ class _Fields(Cursor):
     """Reads and checks the fields of a header in sequence."""
 
     def read_integer(
-        self,
-        field: str,
-        valid: Container[int] = range(MAX_INTEGER + 1),
-        expected: str = "",
-        hint: str = _CORRUPT,
+        self, field: str, valid: Container[int] = COUNTS, expected: str = "", hint: str = _CORRUPT
     ) -> int:
         """Read an integer. Raise an error if it is not valid."""
         start = self.offset
@@ -245,8 +243,8 @@ class _Fields(Cursor):
             last = next(reversed(lengths), "")
             hint = "Vespa would confuse the dimensions; write the file again with sorted names"
             self.check(raw > last.encode(), field, repr(name), f"a name after {last!r}", hint)
-            field, valid = f"the size of dimension {name!r}", range(1, MAX_INTEGER + 1)
-            lengths[name] = self.read_integer(field, valid, "at least 1") if has_lengths else 0
+            field = f"the size of dimension {name!r}"
+            lengths[name] = self.read_integer(field, COUNTS[1:], "at least 1") if has_lengths else 0
         return lengths
 
 
