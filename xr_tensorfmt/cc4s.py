@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
@@ -16,7 +17,7 @@ from xarray import DataArray, Dataset, Variable
 
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.datasets.building import get_info
-from xr_tensorfmt.errors import warn
+from xr_tensorfmt.errors import TensorFormatWarning, warn
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
 from xr_tensorfmt.formats.cc4s.header import Dimension, complete_dimensions
 from xr_tensorfmt.formats.cc4s.write import (
@@ -27,8 +28,8 @@ from xr_tensorfmt.formats.cc4s.write import (
     choose_types,
 )
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_VALUES, format_yaml, is_portable, simplify
-from xr_tensorfmt.formats.recognition import list_files
-from xr_tensorfmt.sources import get_path, is_url
+from xr_tensorfmt.formats.recognition import find_parts, open_header
+from xr_tensorfmt.sources import get_path, is_url, list_names
 from xr_tensorfmt.writing.checked_input import CheckedInput, check_input, get_file_info
 
 __all__ = ["open_calculation", "to_calculation"]
@@ -81,7 +82,12 @@ def open_calculation(
             "different dimensions and names; call ds.rename"
         )
     by_dim = chunks if isinstance(chunks, Mapping) else {}  # of the Dataset, not of its files
-    tensors = _open_tensors(_get_local_path(directory), None if by_dim else chunks, open_options)
+    path = _get_local_path(directory)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", category=TensorFormatWarning)
+        tensors = _open_tensors(path, None if by_dim else chunks, open_options)
+    for warning in {str(item.message): item.message for item in caught}.values():
+        warnings.warn(warning, stacklevel=2)  # once, although several tensors have the same State.yaml
     infos = {name: get_file_info(ds[name].variable, "cc4s") for name, ds in tensors.items()}
     if conflict := header.find_unit_conflict({name: infos[name]["unit"] for name in infos}):
         warn(f"{directory}: {conflict}")
@@ -152,12 +158,9 @@ def to_calculation(
         ds = ds.rename(dims)
     checked = _check(ds, str(directory), encoding)
     directory = _get_local_path(directory)
-    files = _group_by_file(ds, directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    if not all(path.name.startswith(".") for path in directory.iterdir()):
-        raise FileExistsError(f"{directory}: the directory is not empty; pass a new directory")
     properties, contents = _pack_properties(ds, str(directory))
-    for file, components in files.items():
+    files: dict[str, tuple[Dataset, Mapping[str, Any]]] = {}
+    for file, components in _group_by_file(ds, directory).items():
         variables = {name: ds[name].variable for name in components}
         types, names = choose_types(variables, file)
         # Coordinates with other attributes, or along dimensions without types, are embedded.
@@ -177,8 +180,12 @@ def to_calculation(
             info |= {"format": "cc4s", "types": tuple(types[str(dim)] for dim in variable.dims)}
             info["component"] = components[name] if components[name] != name else None
         chosen = {new: checked.encoding.get(name, {}) for name, new in components.items()}
-        path = directory / f"{file}{YAML}"
-        tensors.rename(components).tensorfmt.to_file(path, "cc4s", encoding=chosen)
+        files[f"{file}{YAML}"] = tensors.rename(components), chosen
+    directory.mkdir(parents=True, exist_ok=True)
+    if not all(path.name.startswith(".") for path in directory.iterdir()):
+        raise FileExistsError(f"{directory}: the directory is not empty; pass a new directory")
+    for file, (tensors, chosen) in files.items():
+        tensors.tensorfmt.to_file(directory / file, "cc4s", encoding=chosen)
     for file, content in contents.items():
         (directory / file).write_bytes(content)
 
@@ -267,11 +274,10 @@ def _open_tensors(
     if directory.is_file():
         raise NotADirectoryError(f"{directory}: Not a directory; pass its directory")
     tensors: dict[str, Dataset] = {}
-    for path in map(Path, list_files(str(directory), None, None)):
+    names = [x for x in list_names(directory) if x.casefold().endswith((YAML, ELEMENTS))]
+    parts = find_parts(names, lambda name: open_header(directory / name, "read"))
+    for path in (directory / name for name in names if name not in parts):
         is_elements = path.name.casefold().endswith(ELEMENTS)
-        # Files of other formats are ignored.
-        if not (is_elements or path.name.casefold().endswith(YAML)):
-            continue
         cc4s_object = header.get_variable_name(header.get_stem(path.name))
         try:
             ds = xr.open_dataset(path, engine="tensorfmt", chunks=chunks, **open_options)
@@ -291,7 +297,8 @@ def _open_tensors(
             tensors[full_name] = ds[[name]].rename({name: full_name})
     if not tensors:
         raise FileNotFoundError(
-            f"{directory}: no tensors of cc4s; pass the directory with CoulombVertex.yaml"
+            f"{directory}: no tensors of cc4s, expected files such as CoulombVertex.yaml and "
+            "CoulombVertex.elements; pass the directory of a calculation"
         )
     return tensors
 
@@ -344,12 +351,13 @@ def _check(ds: Dataset, directory: str, encoding: Any) -> CheckedInput:
         if conflict := header.find_rank_conflict(name, tensor.ndim):
             raise ValueError(f"{directory}: {name!r} has {conflict}")
     coordinates = {str(name): coordinate.variable for name, coordinate in ds.coords.items()}
-    numbers = check_states(directory, tensors, coordinates)
     size = tensors[header.ENERGIES].size if header.ENERGIES in tensors else 0
     occupied = ds.get(header.OCCUPIED, DataArray(np.ones(size, bool)))
     fermi = simplify(ds[header.ENERGIES].attrs.get("fermiEnergy")) if size else None
     if isinstance(fermi, int | float):  # cc4s counts the states below it
         occupied = DataArray(ds[header.ENERGIES].values < fermi)
+        coordinates.setdefault(header.OCCUPIED, occupied.variable)
+    numbers = check_states(directory, tensors, coordinates)
     number = int(np.count_nonzero(occupied))
     if header.VERTEX in tensors and get_file_info(tensors[header.VERTEX], "cc4s") and not numbers:
         warn(

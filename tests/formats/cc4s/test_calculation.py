@@ -673,8 +673,11 @@ def test_invalid_arguments_raise(tmp_path: Path) -> None:
         open_calculation(tmp_path / "all")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "State.yaml").write_text(cf.format_properties("State", {"Spin": SPIN}))
-    with pytest.raises(IsADirectoryError, match="without tensor files"):
-        open_calculation(tmp_path / "empty")
+    for file, content in (("State.yaml", ""), ("cc4s.in.yaml", "- name: Read\n"), ("a.mag", "")):
+        message = "no tensors of cc4s, expected files such as CoulombVertex.yaml and CoulombVertex"
+        with pytest.raises(FileNotFoundError, match=message):
+            open_calculation(tmp_path / "empty")
+        (tmp_path / "empty" / file).write_text(content)
     with pytest.raises(FileNotFoundError, match="No such file or directory"):
         open_calculation(tmp_path / "missing")
     with pytest.raises(NotADirectoryError, match="Not a directory"):
@@ -1171,6 +1174,30 @@ def test_lost_unit_is_named(tmp_path: Path) -> None:
 def test_dims_of_new_integrals_are_suggested_by_length(tmp_path: Path) -> None:
     ds = make_calculation([-1.0, 1.0, 2.0, 3.0], fermiEnergy=0.0)
     ds["CoulombIntegrals.pphh"] = ("a", "b", "i", "j"), np.ones((3, 3, 1, 1)), {"unit": 1.0}
-    message = r"to \('State', 'State_2', 'State_3', 'State_4'\) .--dims. or other numbers"
+    message = r"to \('State_3', 'State_4', 'State_5', 'State_6'\) .--dims. or other numbers"
     with pytest.raises(ValueError, match=message):
         to_calculation(ds, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    names = dict(a="State_3", b="State_4", i="State_5", j="State_6")
+    to_calculation(ds.rename(names), tmp_path / "new")
+    assert open_calculation(tmp_path / "new").state_5.values.tolist() == [0]
+
+
+def test_occupied_states_of_new_calculation_follow_from_fermi_energy(tmp_path: Path) -> None:
+    ds = make_calculation([-1.0, 1.0, 2.0, 3.0], fermiEnergy=0.0)
+    ds["Amplitudes.ph"] = ("State_3", "State_4"), np.ones((3, 1)), {"unit": 1.0}
+    to_calculation(ds, tmp_path / "new")
+    assert open_calculation(tmp_path / "new").state_3.values.tolist() == [1, 2, 3]
+    del ds.EigenEnergies.attrs["fermiEnergy"]
+    with pytest.raises(ValueError, match=r"find the occupied ones, set fermiEnergy in ds\.Eigen"):
+        to_calculation(ds, tmp_path / "other")
+
+
+def test_damaged_properties_are_reported_once(tmp_path: Path) -> None:
+    write_calculation(tmp_path, is_complex=False)
+    (tmp_path / "State.yaml").write_text(cf.format_properties("State", {"Spin": SPIN[1:]}))
+    with pytest.warns(TensorFormatWarning) as caught:
+        open_calculation(tmp_path)
+    (warning,) = caught
+    assert "Spin: 6 integers, expected 7, the length of State" in str(warning.message)
+    assert warning.filename == __file__

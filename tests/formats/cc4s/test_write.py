@@ -227,6 +227,33 @@ class TestRoundTrips:
         assert "type: Tensor\n" in (tmp_path / "other.yaml").read_text()
         assert (tmp_path / "other.elements").exists()
 
+    @pytest.mark.parametrize(
+        ("file", "name", "is_set"),
+        [
+            ("Amplitudes", "ph", True),
+            ("lih_CoulombIntegrals", "ph", True),
+            ("Amplitudes", "Amplitudes", False),
+            ("DeltaIntegralsHH", "hh", False),
+            ("other", "ph", False),
+        ],
+    )
+    def test_new_component_is_written_as_set(
+        self, tmp_path: Path, file: str, name: str, is_set: bool
+    ) -> None:
+        path = tmp_path / f"{file}.yaml"
+        data = xr.DataArray(np.ones((4, 3)), dims=("State", "State_2"), name=name)
+        to_file(data, path)
+        assert ("type: TensorSet\n" in path.read_text()) == is_set
+        assert (tmp_path / f"{file}.components.{name}.elements").exists() == is_set
+        xr.testing.assert_equal(load(path)[name], data)
+        to_file(load(path) * 2, path)
+        assert ("type: TensorSet\n" in path.read_text()) == is_set
+
+    def test_names_of_calculation_are_not_those_of_components(self, tmp_path: Path) -> None:
+        data = xr.DataArray(np.ones((4, 3)), dims=("State", "State_2"), name="Amplitudes.ph")
+        with pytest.raises(ValueError, match="rename it to 'ph', or write the calculation with"):
+            to_file(data, tmp_path / "Amplitudes.yaml")
+
     def test_default_unit_is_one(self, tmp_path: Path) -> None:
         to_file(xr.DataArray(np.ones(2), dims="x", name="a"), tmp_path / "a.yaml")
         actual = load(tmp_path / "a.yaml").a
@@ -704,17 +731,18 @@ class TestOrphans:
             "cc4s",
             storage_options=s3.options,
         )
+        tensor = self.amplitudes.rename(ph="Amplitudes")
         s3.refused = lambda environ: environ["REQUEST_METHOD"] == "DELETE"
         try:
             with pytest.warns(TensorFormatWarning) as caught:
-                to_file(self.amplitudes, url, "cc4s", storage_options=s3.options)
+                to_file(tensor, url, "cc4s", storage_options=s3.options)
         finally:
             s3.refused = lambda environ: False
         (message,) = (str(warning.message) for warning in caught)
         names = [f"Amplitudes.components.{name}.elements" for name in ("ph", "hh")]
         assert message.startswith("orphaned files are not removed (")
         assert message.endswith(f"; remove {', '.join(f's3://bucket/orphans/{x}' for x in names)}")
-        xr.testing.assert_identical(load(url, storage_options=s3.options), self.amplitudes)
+        xr.testing.assert_identical(load(url, storage_options=s3.options), tensor)
 
     def test_elements_are_kept_if_writing_fails(self, tmp_path: Path) -> None:
         path = tmp_path / "Amplitudes.yaml"

@@ -62,7 +62,7 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
         )
     cc4s_object = header.get_variable_name(stem)
     checked = _remove_numbers(checked, cc4s_object).encode(ELEMENTS_BY_DTYPE)
-    is_set = _is_set(checked)
+    is_set = _is_set(checked, cc4s_object)
     types, default_dims = choose_types(checked.variables, cc4s_object)
     _check_stem(checked.path, stem, types)
     packed: dict[str, dict[str, Any]] = {}
@@ -186,16 +186,24 @@ def _list_replaced(path: str, stem: str, unitless: str | None, replaced: bytes) 
     return [get_elements_file(stem, key) for key in keys if key is None or is_file_name(key)]
 
 
-def _is_set(checked: CheckedInput) -> bool:
-    """Return whether to write a TensorSet: for several variables, or a component of this name."""
+def _is_set(checked: CheckedInput, cc4s_object: str) -> bool:
+    """Return whether to write a TensorSet: for several variables, or a component such as ``ph``."""
     names = list(checked.variables)
     if not 0 < len(names) <= MAX_COMPONENTS:
         raise ValueError(
             f"{checked.path}: there are {len(names)} variables to write, expected 1 to "
             f"{MAX_COMPONENTS}, the components of a TensorSet; write other files"
         )
-    component = get_file_info(checked.variables[names[0]], "cc4s").get("component")
-    is_set = len(names) > 1 or component == names[0]
+    if names[0].startswith(prefix := f"{cc4s_object}."):
+        raise ValueError(
+            f"{checked.path}: {names[0]!r} is the name in a calculation; rename it to "
+            f"{names[0].removeprefix(prefix)!r}, or write the calculation with to_calculation"
+        )
+    file_info = get_file_info(checked.variables[names[0]], "cc4s")
+    is_component = file_info.get("component") == names[0]
+    if not file_info and cc4s_object in ("Amplitudes", "CoulombIntegrals", "DeltaIntegrals"):
+        is_component = re.fullmatch("[hp]+", names[0]) is not None
+    is_set = len(names) > 1 or is_component
     folded = Counter(map(str.casefold, names))
     for name in names if is_set else ():
         if not is_file_name(name) or folded[name.casefold()] > 1:
@@ -322,7 +330,9 @@ def check_types(path: str, cc4s_object: str, name: str, variable: Variable, type
     fits = all(kind in (None, own) for kind, own in zip(actual, expected, strict=False))
     if fits or actual == list(get_file_info(variable, "cc4s").get("types", ())):
         return
-    dims = make_dims_unique([[*map(Dimension, variable.shape, expected)]])[0]
+    # Only the vertex and the energies have all states.
+    whole = [] if cc4s_object in header.DIMENSIONS else [Dimension(-1, header.STATE)] * 2
+    dims = make_dims_unique([whole, [*map(Dimension, variable.shape, expected)]])[1]
     raise ValueError(
         f"{path}: {name!r} has the dims {variable.dims}, but cc4s expects the types {expected} for "
         f"{cc4s_object}; transpose or rename them, for instance to {dims} (--dims) or other numbers"
@@ -381,6 +391,8 @@ def check_states(
             hint = f"all dimensions at once: ds.isel({', '.join(f'{dim}=states' for dim in dims)})"
             if is_slice:
                 hint = f"{dim!r} alike, transpose {name!r}, or call ds.drop_vars({name!r})"
+                if occupied is None:
+                    hint += f"; to find the occupied ones, set fermiEnergy in ds.{ENERGIES}.attrs"
             raise ValueError(
                 f"{path}: {name!r} {'has' if dim in numbers else 'may have'} other states along "
                 f"{dim!r} than {first!r} along {first_dim!r}, or in another order; select or sort "
