@@ -86,8 +86,9 @@ def open_calculation(
     with warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings("always", category=TensorFormatWarning)
         tensors = _open_tensors(path, None if by_dim else chunks, open_options)
-    for warning in {str(item.message): item.message for item in caught}.values():
-        warnings.warn(warning, stacklevel=2)  # once, although several tensors have the same State.yaml
+    # Tensors of the same State.yaml have the same warning.
+    for message in {str(item.message): item.message for item in caught}.values():
+        warnings.warn(message, stacklevel=2)
     infos = {name: get_file_info(ds[name].variable, "cc4s") for name, ds in tensors.items()}
     if conflict := header.find_unit_conflict({name: infos[name]["unit"] for name in infos}):
         warn(f"{directory}: {conflict}")

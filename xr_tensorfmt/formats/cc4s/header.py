@@ -205,7 +205,7 @@ class TensorEntry:
     # The object that the YAML file is named after, and the name of the file of elements.
     cc4s_object: str
     elements_file: str
-    scalar_type: str
+    element: Element
     # The first dimension varies fastest in the file.
     dimensions: tuple[Dimension, ...]
     elements: str
@@ -235,7 +235,7 @@ class TensorEntry:
             fields,
             get_variable_name(stem),
             get_elements_file(stem, component),
-            yaml_text.get_choice(fields, "scalarType", SCALAR_TYPES),
+            SCALAR_TYPES[yaml_text.get_choice(fields, "scalarType", SCALAR_TYPES)],
             tuple(map(Dimension.unpack, listed)),
             yaml_text.get_choice(fields.get_fields("elements"), "type", (BINARY, TEXT)),
             yaml_text.get_number(fields, "unit"),
@@ -247,11 +247,6 @@ class TensorEntry:
     def types(self) -> tuple[str | None, ...]:
         """Types of the dimensions."""
         return tuple(dimension.type for dimension in self.dimensions)
-
-    @property
-    def element(self) -> Element:
-        """Data type of the stored numbers."""
-        return SCALAR_TYPES[self.scalar_type]
 
     @property
     def lengths(self) -> tuple[int, ...]:

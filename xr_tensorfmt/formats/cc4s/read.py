@@ -126,10 +126,8 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     tensors, ends = [], []
     for entry, dims in described.values():
         source, _ = opened[entry.elements_file]
-        tensor, end = _build_tensor(entry, source, properties, dims, options)
-        tensors.append(tensor)
+        tensors.append(_build_tensor(entry, source, properties, dims, options, findings))
         ends.append(End(source, source.size, "the elements"))
-        findings += _find_ignored(entry, end)
     listing = [f"a list of the energies of {x.name!r}" for x in entries if x.energies is not None]
     container = Container(
         tuple(tensors),
@@ -142,20 +140,6 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     if container.embedded is not None:
         container = apply_embedded_metadata(reader.source.name, container, options)
     return _finish(container, described, properties, options)
-
-
-def _find_ignored(entry: TensorEntry, end: End) -> Iterator[Finding]:
-    """Yield findings about trailing bytes of the elements, and metadata that are ignored."""
-    # Programs overwrite a file without truncating it, so the end of a larger tensor may follow.
-    try:
-        end.check()
-    except TensorFormatError as error:
-        hint = "they are ignored; compare the size with the original"
-        yield replace(error.to_finding("warning"), hint=hint)
-    if "unit" in entry.metadata:
-        field, path = "metaData.unit", entry.fields.path
-        actual = "ignored, because the attribute `unit` is the unit of the tensor"
-        yield Finding(path, field, actual, hint="rename it", severity="warning")
 
 
 def _finish(
@@ -239,19 +223,16 @@ def _read_properties(
     findings: list[Finding] = []
     properties: dict[str, Properties] = {}
     for file in filter(lambda name: name.endswith(YAML), opened):
+        stem, hint = header.get_stem(file), "it is left out; fetch the files of one calculation"
+        lengths = [item.length for item in dimensions if item.type == stem]
         try:
             fields = read_yaml(HeaderReader(*opened[file]))
-            stem = header.get_stem(file)
             properties[stem] = Properties.unpack(fields)
-            lengths = [item.length for item in dimensions if item.type == stem]
             for name, indices in properties[stem].indices.items():
-                if lengths and indices.size not in lengths:
-                    field, actual = f"propertyIndices.{name}", f"{indices.size} integers"
-                    expected = f"{lengths[0]}, the length of {stem}"
-                    hint = "the property is left out; fetch the files of one calculation"
-                    findings.append(
-                        Finding(fields.path, field, actual, expected, hint, severity="warning")
-                    )
+                field, actual = f"propertyIndices.{name}", f"{indices.size} integers"
+                expected = f"{max(lengths, default=0)}, the length of {stem}"
+                fits = not lengths or indices.size in lengths
+                fields.check(fits, field, actual, expected, hint)
         except TensorFormatError as error:
             findings.append(error.to_finding("warning"))
     return properties, findings
@@ -263,7 +244,9 @@ def _build_tensor(
     properties: Mapping[str, Properties],
     dims: tuple[str, ...],
     options: OpenOptions,
-) -> tuple[Tensor, End]:
+    findings: list[Finding],
+) -> Tensor:
+    """Return the tensor, and append findings about what is ignored."""
     check_size(entry.fields.path, entry.lengths, entry.element.dtype.itemsize, 0)
     blocks = _find_blocks(entry, source, properties)
     if blocks is not None:
@@ -271,8 +254,7 @@ def _build_tensor(
         options.check_filled(
             entry.fields.path, field, prod(entry.lengths), prod(blocks.inner.shape), None
         )
-    layout, end = _build_layout(entry, source, blocks)
-    layout = column_major(layout)
+    layout = column_major(_build_layout(entry, source, blocks, findings))
     if options["apply_unit"] and entry.unit != 1:
         layout = scale_layout(layout, entry.unit)
     file_info = {
@@ -291,8 +273,12 @@ def _build_tensor(
         file_info["offset"] = 0
     if entry.component is not None:
         file_info["component"] = entry.component
+    if "unit" in entry.metadata:
+        field, path = "metaData.unit", entry.fields.path
+        actual = "ignored, because the attribute `unit` is the unit of the tensor"
+        findings.append(Finding(path, field, actual, hint="rename it", severity="warning"))
     encoding = {"tensorfmt": file_info, "dtype": entry.element.encoding}
-    return Tensor(entry.name, dims, layout, encoding=encoding, source=source), end
+    return Tensor(entry.name, dims, layout, encoding=encoding, source=source)
 
 
 def _find_blocks(
@@ -310,14 +296,16 @@ def _find_blocks(
     return None if has_one and is_whole and is_missing else find_blocks(entry, properties)
 
 
-def _build_layout(entry: TensorEntry, source: Source, blocks: Blocks | None) -> tuple[Layout, End]:
+def _build_layout(
+    entry: TensorEntry, source: Source, blocks: Blocks | None, findings: list[Finding]
+) -> Layout:
     """Return the layout of the elements; raise an error if the file is truncated."""
     lengths = entry.lengths[::-1] if blocks is None else blocks.inner.shape
     is_text, count = entry.elements == header.TEXT, prod(lengths)
     # Text has at least a digit and the end of the line for each element.
     min_size = max(0, 2 * count - 1) if is_text else count * entry.element.stored.itemsize
     reader, field, actual = HeaderReader(source), "the elements", f"{source.size} bytes"
-    expected = f"{min_size} for {entry.scalar_type} of shape {entry.lengths} as in "
+    expected = f"{min_size} for {entry.fields.values['scalarType']} of shape {entry.lengths} as in "
     expected += entry.fields.path
     hint = "the file is incomplete, or belongs to another YAML file; fetch both again"
     reader.check(source.size >= min_size, field, actual, expected, hint, source.size)
@@ -326,8 +314,12 @@ def _build_layout(entry: TensorEntry, source: Source, blocks: Blocks | None) -> 
         layout = Text(lengths, entry.element.dtype, source.size)
     elif source.size > min_size:
         _refuse_records(reader)
-    end = End(source, source.size if is_text else min_size, field)
-    return layout if blocks is None else replace(blocks, inner=layout).layout, end
+        # Programs overwrite a file without truncating it, so the end of a larger tensor may follow.
+        field, actual = "the end of the elements", f"{source.size - min_size} more bytes"
+        expected, hint = "the end of the file", "they are ignored; compare with the original size"
+        error = reader.error(field, actual, expected, hint, min_size)
+        findings.append(error.to_finding("warning"))
+    return layout if blocks is None else replace(blocks, inner=layout).layout
 
 
 def _refuse_records(reader: HeaderReader) -> None:

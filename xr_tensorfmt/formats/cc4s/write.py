@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.elements import Array, build_elements
 from xr_tensorfmt.core.embedded_metadata import (
     EmbeddedMetadata,
     EmbeddedVariable,
@@ -27,17 +27,7 @@ from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.datasets.cf import RELATED
 from xr_tensorfmt.errors import TensorFormatError, warn
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
-from xr_tensorfmt.formats.cc4s.header import (
-    ENERGIES,
-    MAX_COMPONENTS,
-    TYPES,
-    VERTEX,
-    Dimension,
-    complete_dimensions,
-    get_elements_file,
-    get_object_types,
-    make_dims_unique,
-)
+from xr_tensorfmt.formats.cc4s.header import Dimension
 from xr_tensorfmt.formats.cc4s.layouts import TextLine
 from xr_tensorfmt.formats.cc4s.yaml_text import format_yaml, is_portable, parse_fields, simplify
 from xr_tensorfmt.writing.checked_input import CheckedInput, get_file_info
@@ -50,7 +40,7 @@ Types = Mapping[str, str | None]
 """Types of dimensions by name."""
 
 _SCALAR_TYPES = {element.name: name for name, element in header.SCALAR_TYPES.items()}
-ELEMENTS_BY_DTYPE = {element.name: element for element in header.SCALAR_TYPES.values()}
+ELEMENTS_BY_DTYPE = build_elements(_SCALAR_TYPES)
 
 
 def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = None) -> FilePlan:
@@ -64,7 +54,6 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
     checked = _remove_numbers(checked, cc4s_object).encode(ELEMENTS_BY_DTYPE)
     is_set = _is_set(checked, cc4s_object)
     types, default_dims = choose_types(checked.variables, cc4s_object)
-    _check_stem(checked.path, stem, types)
     packed: dict[str, dict[str, Any]] = {}
     embedded: dict[str, EmbeddedVariable] = {}
     files = []
@@ -74,7 +63,7 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
         # Without embedded dims, a variable with the name of the file may not have such a dimension.
         is_default = dims == default_dims[name] and (is_set or cc4s_object not in dims)
         embedded[name] = EmbeddedVariable(dims=None if is_default else dims, attrs=noted or None)
-        files.append(replace(file, name=get_elements_file(stem, name if is_set else None)))
+        files.append(replace(file, name=header.get_elements_file(stem, name if is_set else None)))
     unitless = None
     fields: dict[str, Any] = {"type": header.TENSOR_SET, "components": packed}
     if not is_set:
@@ -101,15 +90,6 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
     return FilePlan(len(content), (Piece(0, content),), (), tuple(files), list_replaced, conflicts)
 
 
-def _check_stem(path: str, stem: str, types: Types) -> None:
-    """Raise ValueError if the tensor has the name of a file with properties of its dimensions."""
-    if stem in header.TYPES & {*types.values()}:
-        raise ValueError(
-            f"{path}: cc4s looks up the properties of the dimension type {stem} in a file of this "
-            "name; choose the name of the tensor"
-        )
-
-
 def _plan_tensor(
     checked: CheckedInput, name: str, cc4s_object: str, types: Types, elements: str | None
 ) -> tuple[dict[str, Any], dict[str, Any], FilePlan]:
@@ -124,7 +104,7 @@ def _plan_tensor(
     element = conversion.element
     was_text = get_file_info(variable, "cc4s").get("elements") == header.TEXT
     # Some programs read energies only as text.
-    is_text = elements == "text" if elements else was_text or cc4s_object == ENERGIES
+    is_text = elements == "text" if elements else was_text or cc4s_object == header.ENERGIES
     metadata, noted = _split_attrs(checked, name, variable, cc4s_object, types)
     fields = {
         "version": header.VERSION,
@@ -183,16 +163,16 @@ def _list_replaced(path: str, stem: str, unitless: str | None, replaced: bytes) 
             f"{path}: {unitless!r} has no attribute 'unit', which means 1.0, but the file that it "
             f"would replace has the unit {unit}; set the attribute to the unit of the values"
         )
-    return [get_elements_file(stem, key) for key in keys if key is None or is_file_name(key)]
+    return [header.get_elements_file(stem, key) for key in keys if key is None or is_file_name(key)]
 
 
 def _is_set(checked: CheckedInput, cc4s_object: str) -> bool:
     """Return whether to write a TensorSet: for several variables, or a component such as ``ph``."""
     names = list(checked.variables)
-    if not 0 < len(names) <= MAX_COMPONENTS:
+    if not 0 < len(names) <= header.MAX_COMPONENTS:
         raise ValueError(
             f"{checked.path}: there are {len(names)} variables to write, expected 1 to "
-            f"{MAX_COMPONENTS}, the components of a TensorSet; write other files"
+            f"{header.MAX_COMPONENTS}, the components of a TensorSet; write other files"
         )
     if names[0].startswith(prefix := f"{cc4s_object}."):
         raise ValueError(
@@ -258,7 +238,7 @@ def _remove_numbers(checked: CheckedInput, cc4s_object: str) -> CheckedInput:
 def _remove_occupied(checked: CheckedInput, name: str, metadata: Mapping[str, Any]) -> CheckedInput:
     """Remove the coordinate that the reader derives, and warn if it would change."""
     energies, fermi = metadata.get("energies"), metadata.get("fermiEnergy")
-    if name == ENERGIES and energies and not isinstance(fermi, int | float):
+    if name == header.ENERGIES and energies and not isinstance(fermi, int | float):
         warn(
             f"{checked.path}: the attribute fermiEnergy of {name!r} is {fermi!r}, but cc4s counts "
             "the occupied states below it; set it to a number"
@@ -292,9 +272,9 @@ def choose_types(
     if any(types.values()):  # if one had none, cc4s would exchange the others
         for variable in variables.values():
             dims = tuple(map(str, variable.dims))
-            expected = get_object_types(cc4s_object, variable.ndim) or dims
+            expected = header.get_object_types(cc4s_object, variable.ndim) or dims
             types |= {dim: types[dim] or own for dim, own in zip(dims, expected, strict=True)}
-    names = make_dims_unique(
+    names = header.make_dims_unique(
         [Dimension(length, types[str(dim)]) for dim, length in variable.sizes.items()]
         for variable in variables.values()
     )
@@ -313,7 +293,7 @@ def _find_types(variable: Variable) -> dict[str, str | None]:
     types: dict[str, str | None] = {}
     for axis, dim in enumerate(dims):
         plain = re.sub(r"^dim_\d+(_\d+)?$|_([2-9]|[1-9]\d+)$", "", dim) or None  # dim_0_2 has none
-        is_renamed = is_in_order and plain not in TYPES
+        is_renamed = is_in_order and plain not in header.TYPES
         types[dim] = stored.get(dim, [*stored.values()][axis] if is_renamed else plain)
     return types
 
@@ -325,14 +305,19 @@ def check_types(path: str, cc4s_object: str, name: str, variable: Variable, type
             f"{path}: {name!r} has {variable.ndim} dimensions, but cc4s exchanges the dimensions "
             f"of tensors with more than {MAX_WRITTEN_DIMENSIONS}; stack some of them"
         )
-    expected = get_object_types(cc4s_object, variable.ndim) or ()
+    if cc4s_object in header.TYPES & {*types.values()}:
+        raise ValueError(
+            f"{path}: cc4s looks up the properties of the dimension type {cc4s_object} in a file "
+            "of this name; choose the name of the tensor"
+        )
+    expected = header.get_object_types(cc4s_object, variable.ndim) or ()
     actual = [types[str(dim)] for dim in variable.dims]
     fits = all(kind in (None, own) for kind, own in zip(actual, expected, strict=False))
     if fits or actual == list(get_file_info(variable, "cc4s").get("types", ())):
         return
     # Only the vertex and the energies have all states.
     whole = [] if cc4s_object in header.DIMENSIONS else [Dimension(-1, header.STATE)] * 2
-    dims = make_dims_unique([whole, [*map(Dimension, variable.shape, expected)]])[1]
+    dims = header.make_dims_unique([whole, [*map(Dimension, variable.shape, expected)]])[1]
     raise ValueError(
         f"{path}: {name!r} has the dims {variable.dims}, but cc4s expects the types {expected} for "
         f"{cc4s_object}; transpose or rename them, for instance to {dims} (--dims) or other numbers"
@@ -358,17 +343,18 @@ def check_states(
 
     The numbers are the coordinates ``state``, ... of `open_calculation`. Slices have some of them.
     """
-    numbers, whole = _find_numbers(path, coordinates), (ENERGIES, VERTEX)
+    numbers, whole = _find_numbers(path, coordinates), (header.ENERGIES, header.VERTEX)
+    has_energies = header.ENERGIES in tensors
     axes = [
         (name, axis, dim)
         for name in sorted(tensors, key=lambda name: name not in whole)
         for axis, dim in enumerate(tensors[name].dims)
-        if dim in numbers or (ENERGIES in tensors and str(dim).partition("_")[0] == header.STATE)
+        if dim in numbers or (has_energies and str(dim).partition("_")[0] == header.STATE)
         if not re.fullmatch(r"Sliced\w*", name)
     ]
     for name, axis, dim in axes:
         (first, _, first_dim), sizes = axes[0], tensors[name].shape
-        half = complete_dimensions(name, sizes, [None] * len(sizes))[axis].part
+        half = header.complete_dimensions(name, sizes, [None] * len(sizes))[axis].part
         states = numbers.get(first_dim, np.arange(tensors[first].sizes[first_dim]))
         is_slice = first in whole and name not in whole
         parts, occupied = [states], coordinates.get(header.OCCUPIED)
@@ -392,7 +378,7 @@ def check_states(
             if is_slice:
                 hint = f"{dim!r} alike, transpose {name!r}, or call ds.drop_vars({name!r})"
                 if occupied is None:
-                    hint += f"; to find the occupied ones, set fermiEnergy in ds.{ENERGIES}.attrs"
+                    hint += f"; to find the occupied ones, set ds.{whole[0]}.attrs['fermiEnergy']"
             raise ValueError(
                 f"{path}: {name!r} {'has' if dim in numbers else 'may have'} other states along "
                 f"{dim!r} than {first!r} along {first_dim!r}, or in another order; select or sort "
