@@ -18,15 +18,8 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.datasets.building import get_info
 from xr_tensorfmt.errors import TensorFormatWarning, warn
-from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
-from xr_tensorfmt.formats.cc4s.header import Dimension, complete_dimensions
-from xr_tensorfmt.formats.cc4s.write import (
-    ELEMENTS_BY_DTYPE,
-    check_states,
-    check_types,
-    check_unit,
-    choose_types,
-)
+from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header, write
+from xr_tensorfmt.formats.cc4s.header import Dimension
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_VALUES, format_yaml, is_portable, simplify
 from xr_tensorfmt.formats.recognition import find_parts, open_header
 from xr_tensorfmt.sources import get_path, is_url, list_names
@@ -82,23 +75,19 @@ def open_calculation(
             "different dimensions and names; call ds.rename"
         )
     by_dim = chunks if isinstance(chunks, Mapping) else {}  # of the Dataset, not of its files
-    path = _get_local_path(directory)
+    path, chunks = _get_local_path(directory), {} if by_dim else chunks
     with warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings("always", category=TensorFormatWarning)
-        tensors = _open_tensors(path, None if by_dim else chunks, open_options)
+        tensors = _open_tensors(path, chunks, open_options)
     # Tensors of the same State.yaml have the same warning.
     for message in {str(item.message): item.message for item in caught}.values():
         warnings.warn(message, stacklevel=2)
     infos = {name: get_file_info(ds[name].variable, "cc4s") for name, ds in tensors.items()}
     if conflict := header.find_unit_conflict({name: infos[name]["unit"] for name in infos}):
         warn(f"{directory}: {conflict}")
-    dimensions = {n: complete_dimensions(n, x["shape"], x["types"]) for n, x in infos.items()}
+    complete = header.complete_dimensions
+    dimensions = {name: complete(name, x["shape"], x["types"]) for name, x in infos.items()}
     state, dims = _share_dims(str(directory), dimensions)
-    for name, ds in tensors.items() if by_dim else ():
-        variable, named = ds[name].variable, zip(ds[name].dims, dims[name], strict=True)
-        sizes = dict.fromkeys(variable.dims, -1) | variable.encoding.get("preferred_chunks", {})
-        sizes |= {old: by_dim[new] for old, new in named if new in by_dim}
-        tensors[name] = ds.assign({name: variable.chunk(sizes)})
     try:
         merged = _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())
     except xr.MergeError as error:
@@ -116,7 +105,7 @@ def open_calculation(
         if item in known and (label := dim.lower()) not in merged:
             merged = merged.assign_coords({label: (dim, known[item], header.STATE_NUMBER)})
     merged.encoding = {"tensorfmt": {"dims": dims}}  # of variables that replace others
-    return merged
+    return merged.chunk(by_dim).assign_coords(merged.coords) if by_dim else merged
 
 
 def to_calculation(
@@ -160,10 +149,10 @@ def to_calculation(
     checked = _check(ds, str(directory), encoding)
     directory = _get_local_path(directory)
     properties, contents = _pack_properties(ds, str(directory))
-    files: dict[str, tuple[Dataset, Mapping[str, Any]]] = {}
+    files: dict[str, tuple[Dataset, dict[str, Any]]] = {}
     for file, components in _group_by_file(ds, directory).items():
         variables = {name: ds[name].variable for name in components}
-        types, names = choose_types(variables, file)
+        types, names = write.choose_types(variables, file)
         # Coordinates with other attributes, or along dimensions without types, are embedded.
         stored = [
             name
@@ -175,7 +164,7 @@ def to_calculation(
         tensors = _merge(_rename_dims(parts[[name]], name, names[name]) for name in components)
         tensors.attrs = ds.attrs
         for name, variable in variables.items():
-            check_types(str(directory), file, name, variable, types)
+            write.check_types(str(directory), file, name, variable, types)
             checked.warn_of_order(name, variable.dims)
             info = tensors[name].encoding["tensorfmt"]
             info |= {"format": "cc4s", "types": tuple(types[str(dim)] for dim in variable.dims)}
@@ -262,8 +251,7 @@ def _pack_property(coordinate: Variable) -> tuple[list[Any], list[int]] | None:
 def _get_local_path(directory: str | os.PathLike[str]) -> Path:
     if is_url(path := get_path(directory)):  # not in the message, because a URL may contain secrets
         raise ValueError(
-            "directory= is a URL, but calculations can only be in local directories; copy the "
-            "files, or open and write each file by its URL"
+            "directory= is a URL, but calculations can only be in local directories; copy the files"
         )
     return Path(path)
 
@@ -342,7 +330,7 @@ def _merge(tensors: Iterable[Dataset]) -> Dataset:
 def _check(ds: Dataset, directory: str, encoding: Any) -> CheckedInput:
     """Raise ValueError if units, states or dtypes do not fit, before a file is written."""
     tensors = {str(name): tensor.variable for name, tensor in ds.data_vars.items()}
-    units = {name: check_unit(directory, name, tensor) for name, tensor in tensors.items()}
+    units = {name: write.check_unit(directory, name, tensor) for name, tensor in tensors.items()}
     if conflict := header.find_unit_conflict(units):
         raise ValueError(
             f"{directory}: {conflict}: open all tensors without apply_unit=True, and set the "
@@ -358,7 +346,7 @@ def _check(ds: Dataset, directory: str, encoding: Any) -> CheckedInput:
     if isinstance(fermi, int | float):  # cc4s counts the states below it
         occupied = DataArray(ds[header.ENERGIES].values < fermi)
         coordinates.setdefault(header.OCCUPIED, occupied.variable)
-    numbers = check_states(directory, tensors, coordinates)
+    numbers = write.check_states(directory, tensors, coordinates)
     number = int(np.count_nonzero(occupied))
     if header.VERTEX in tensors and get_file_info(tensors[header.VERTEX], "cc4s") and not numbers:
         warn(
@@ -378,7 +366,7 @@ def _check(ds: Dataset, directory: str, encoding: Any) -> CheckedInput:
             f"values.argsort(); ds = ds.isel({', '.join(f'{dim}=order' for dim in dims)})"
         )
     checked = check_input(ds, directory, "cc4s", encoding)
-    encoded = checked.encode(ELEMENTS_BY_DTYPE)
+    encoded = checked.encode(write.ELEMENTS_BY_DTYPE)
     for name, variable in encoded.variables.items():
-        encoded.choose_conversion(name, variable, ELEMENTS_BY_DTYPE)
+        encoded.choose_conversion(name, variable, write.ELEMENTS_BY_DTYPE)
     return checked

@@ -220,7 +220,7 @@ class TensorEntry:
     def unpack(cls, fields: Fields, stem: str, name: str) -> Self:
         """Check the fields of a tensor or a component. The stem is that of the YAML file."""
         check_version(fields)
-        yaml_text.get_choice(fields, "type", (TENSOR,))
+        yaml_text.get_choice(fields, "type", (TENSOR,) if fields.prefix else (TENSOR, TENSOR_SET))
         listed = yaml_text.get_mappings(fields, "dimensions")
         expected, fits = f"at most {MAX_DIMENSIONS} dimensions", len(listed) <= MAX_DIMENSIONS
         fields.check(fits, "dimensions", len(listed), expected)
@@ -286,14 +286,12 @@ def get_metadata(fields: Fields) -> dict[str, Any]:
 
 def parse_entries(fields: Fields, options: OpenOptions, stem: str) -> list[TensorEntry]:
     """Return the tensors that a YAML file describes. Its stem names the files of elements."""
-    is_set = fields.values.get("type") == TENSOR_SET
-    if not is_set or "version" in fields:  # cc4s gives a set none
-        check_version(fields)
-    yaml_text.get_choice(fields, "type", (TENSOR, TENSOR_SET))
     is_default = options.name == OpenOptions.name
-    if not is_set:
+    if fields.values.get("type") != TENSOR_SET:
         name = get_variable_name(stem) if is_default else options.name
         return [TensorEntry.unpack(fields, stem, name)]
+    if "version" in fields:  # cc4s gives a set none
+        check_version(fields)
     if not is_default:
         raise ValueError(
             f"{fields.path} contains variable names, so name={options.name!r} does not apply; "

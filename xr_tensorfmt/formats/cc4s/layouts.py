@@ -13,8 +13,9 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Plain
 from xr_tensorfmt.core.extents import Bytes, Integers
-from xr_tensorfmt.core.gathered import Gathered, WholeLayout, put_at
-from xr_tensorfmt.core.layout import Dense, Layout
+from xr_tensorfmt.core.gathered import WholeLayout, put_at
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, Step
 from xr_tensorfmt.errors import TensorFormatError, shorten
@@ -29,6 +30,7 @@ MAX_INDICES = 1 << 24
 """Limit on the lengths of dimensions of a tensor of blocks. Indices are kept in memory."""
 
 _ELEMENTS_AT_ONCE = 1 << 20
+_HINT = "the file is incomplete or corrupt, or its YAML file is another; fetch both again"
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,12 @@ class Text(WholeLayout):
             count += values.size
             yield values
         if count != total:
-            expected = f"{total} for a tensor of shape {self.shape[::-1]}"
+            actual, expected = (
+                f"{count} values",
+                f"{total} for a tensor of shape {self.shape[::-1]}",
+            )
             offset = self.size if count < total else 0
-            raise self._build_error(source, "the elements", f"{count} values", expected, offset)
+            raise HeaderReader(source).error("the elements", actual, expected, _HINT, offset)
 
     def _parse(self, raw: bytes) -> Array:
         """Parse lines; raise ValueError if one has no value."""
@@ -98,13 +103,7 @@ class Text(WholeLayout):
             offset += len(line)
         field, actual = "a line of the elements", shorten(repr(line.strip()))
         expected = f"one value, {'(re,im)' if self.dtype.kind == 'c' else 'a number'}"
-        return self._build_error(source, field, actual, expected, offset)
-
-    def _build_error(
-        self, source: Source, field: str, actual: str, expected: str, offset: int
-    ) -> TensorFormatError:
-        hint = "the file is incomplete or corrupt, or its YAML file is another; fetch both again"
-        return TensorFormatError(source.name, field, actual, expected, hint, offset)
+        return HeaderReader(source).error(field, actual, expected, _HINT, offset)
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,6 @@ class Blocks:
     Along an axis, a block covers one of several disjoint sets of indices.
     """
 
-    inner: Layout  # the stored elements, block by block
     # Along each axis, the slowest first: the set of every index, its position in the set, and the
     # number of sets.
     labels: tuple[Integers, ...]
@@ -145,22 +143,18 @@ class Blocks:
     # Index of the first stored element of every block, and its strides along the axes.
     offsets: Integers
     strides: Integers
+    # Number of stored elements.
+    size: int
 
-    @property
-    def layout(self) -> Gathered:
-        """The layout of all elements of the tensor."""
-        shape = tuple(labels.size for labels in self.labels)
-        return Gathered(shape, self.inner.dtype, self.gather, (self.inner,))
-
-    def gather(self, source: Source, selection: Selection) -> Iterator[Step]:
-        """Yield the selected elements that are stored."""
+    def gather(self, stored: Layout, source: Source, selection: Selection) -> Iterator[Step]:
+        """Yield the selected elements that are stored, block by block."""
         start = 0
-        for batch in selection.divide(_ELEMENTS_AT_ONCE) if self.inner.shape[0] else ():
+        for batch in selection.divide(_ELEMENTS_AT_ONCE) if self.size else ():
             inside, flat = self._find_stored(batch.mesh)
             if flat.size:
-                points = Selection(self.inner.shape, (flat,), is_pointwise=True)
+                points = Selection(stored.shape, (flat,), is_pointwise=True)
                 target = np.unravel_index(start + inside, selection.shape)
-                yield self.inner.plan(source, points), put_at(target)
+                yield stored.plan(source, points), put_at(target)
             start += batch.size
 
     def _find_stored(self, indices: Sequence[Integers]) -> tuple[Integers, Integers]:
@@ -214,13 +208,13 @@ def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> Blo
     block_sizes, order = strides.pop(), np.argsort(keys)
     fields.check(bool(np.diff(keys[order]).all()), key, "a block twice", "different blocks")
     return Blocks(
-        Dense((int(block_sizes.sum()),), entry.element, 0),
         tuple(labels[::-1]),
         tuple(positions[::-1]),
         tuple(kinds[::-1]),
         keys[order],
         (np.cumsum(block_sizes) - block_sizes)[order],
         np.stack(strides[::-1])[:, order],
+        int(block_sizes.sum()),
     )
 
 

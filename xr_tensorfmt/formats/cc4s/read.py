@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -21,7 +22,7 @@ from xr_tensorfmt.core.file_format import (
     Tensor,
     name_dims,
 )
-from xr_tensorfmt.core.gathered import scale_layout
+from xr_tensorfmt.core.gathered import Gathered, scale_layout
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense, InMemory, Layout, column_major
 from xr_tensorfmt.core.layout import read as read_layout
@@ -154,35 +155,23 @@ def _finish(
         entry, _ = described[tensor.encoding["tensorfmt"].get("component")]
         requested = options.dims if container.embedded is None else None
         dims = name_dims(requested, tensor.name, tensor.dims)
-        attrs = _merge_attrs(entry.attrs, tensor.attrs)
-        if options["apply_unit"]:
-            attrs = _convert_attrs(entry, attrs)
+        stored, attrs = entry.attrs, entry.attrs
+        for name, value in tensor.attrs.items():
+            if name == "unit" and value is None and attrs["unit"] == 1:
+                del attrs["unit"]
+            # Use the embedded dtype only if another program has not changed the number.
+            elif name not in stored or simplify(value) == stored[name]:
+                attrs[name] = value
+        if options["apply_unit"] and entry.unit != 1:
+            keys = header.get_unit_keys(entry.lengths, entry.types)
+            attrs |= {key: _multiply(attrs[key], entry.unit) for key in keys if key in attrs}
+            attrs |= {"unit": 1.0, header.APPLIED_UNIT: entry.unit}
         encoding = dict(tensor.encoding, tensorfmt={**tensor.encoding["tensorfmt"], "dims": dims})
         tensors.append(tensor._replace(dims=dims, attrs=attrs, encoding=encoding))
     taken = {label.name for label in container.coordinates}
     labels = _build_labels(described, properties, tensors, taken)
     coordinates = (*container.coordinates, *labels)
     return replace(container, tensors=tuple(tensors), coordinates=coordinates, embedded=None)
-
-
-def _merge_attrs(attrs: dict[str, Any], embedded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of the file and the embedded ones."""
-    merged = dict(attrs)
-    for name, value in embedded.items():
-        if name == "unit" and value is None and attrs["unit"] == 1:
-            del merged["unit"]
-        # Use the dtype only if another program has not changed the number.
-        elif name not in attrs or simplify(value) == attrs[name]:
-            merged[name] = value
-    return merged
-
-
-def _convert_attrs(entry: TensorEntry, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert attributes to atomic units."""
-    keys = header.get_unit_keys(entry.lengths, entry.types)
-    converted = {k: _multiply(v, entry.unit) if k in keys else v for k, v in attrs.items()}
-    converted |= {"unit": 1.0} if "unit" in attrs else {}
-    return converted if entry.unit == 1 else converted | {header.APPLIED_UNIT: entry.unit}
 
 
 def _multiply(value: Any, factor: float) -> Any:
@@ -251,9 +240,7 @@ def _build_tensor(
     blocks = _find_blocks(entry, source, properties)
     if blocks is not None:
         field = entry.fields.get_path("dimensions")
-        options.check_filled(
-            entry.fields.path, field, prod(entry.lengths), prod(blocks.inner.shape), None
-        )
+        options.check_filled(entry.fields.path, field, prod(entry.lengths), blocks.size, None)
     layout = column_major(_build_layout(entry, source, blocks, findings))
     if options["apply_unit"] and entry.unit != 1:
         layout = scale_layout(layout, entry.unit)
@@ -300,7 +287,8 @@ def _build_layout(
     entry: TensorEntry, source: Source, blocks: Blocks | None, findings: list[Finding]
 ) -> Layout:
     """Return the layout of the elements; raise an error if the file is truncated."""
-    lengths = entry.lengths[::-1] if blocks is None else blocks.inner.shape
+    shape = entry.lengths[::-1]
+    lengths = shape if blocks is None else (blocks.size,)
     is_text, count = entry.elements == header.TEXT, prod(lengths)
     # Text has at least a digit and the end of the line for each element.
     min_size = max(0, 2 * count - 1) if is_text else count * entry.element.stored.itemsize
@@ -319,7 +307,9 @@ def _build_layout(
         expected, hint = "the end of the file", "they are ignored; compare with the original size"
         error = reader.error(field, actual, expected, hint, min_size)
         findings.append(error.to_finding("warning"))
-    return layout if blocks is None else replace(blocks, inner=layout).layout
+    if blocks is None:
+        return layout
+    return Gathered(shape, layout.dtype, partial(blocks.gather, layout), (layout,))
 
 
 def _refuse_records(reader: HeaderReader) -> None:

@@ -268,7 +268,17 @@ def choose_types(
     """Choose types by dimension: of the file, name or object. Return also the names in a reader."""
     types: dict[str, str | None] = {}
     for variable in variables.values():
-        types = _find_types(variable) | types
+        file_info, dims = get_file_info(variable, "cc4s"), tuple(map(str, variable.dims))
+        stored = dict(zip(file_info.get("dims", ()), file_info.get("types", ()), strict=False))
+        # Renamed dimensions are identified by position if no other dimension has moved.
+        is_in_order = len(stored) == len(dims) and all(
+            name == dim or dim not in stored for name, dim in zip(stored, dims, strict=True)
+        )
+        for axis, dim in enumerate(dims):
+            plain = re.sub(r"^dim_\d+(_\d+)?$|_([2-9]|[1-9]\d+)$", "", dim) or None  # as dim_0_2
+            is_renamed = is_in_order and plain not in header.TYPES
+            own = stored.get(dim, [*stored.values()][axis] if is_renamed else plain)
+            types.setdefault(dim, own)
     if any(types.values()):  # if one had none, cc4s would exchange the others
         for variable in variables.values():
             dims = tuple(map(str, variable.dims))
@@ -279,23 +289,6 @@ def choose_types(
         for variable in variables.values()
     )
     return types, dict(zip(variables, names, strict=True))
-
-
-def _find_types(variable: Variable) -> dict[str, str | None]:
-    """Return the types stored in the file, or the types that the names stand for."""
-    file_info = get_file_info(variable, "cc4s")
-    dims = tuple(map(str, variable.dims))
-    stored = dict(zip(file_info.get("dims", ()), file_info.get("types", ()), strict=False))
-    # Renamed dimensions are identified by position if no other dimension has moved.
-    is_in_order = len(stored) == len(dims) and all(
-        name == dim or dim not in stored for name, dim in zip(stored, dims, strict=True)
-    )
-    types: dict[str, str | None] = {}
-    for axis, dim in enumerate(dims):
-        plain = re.sub(r"^dim_\d+(_\d+)?$|_([2-9]|[1-9]\d+)$", "", dim) or None  # dim_0_2 has none
-        is_renamed = is_in_order and plain not in header.TYPES
-        types[dim] = stored.get(dim, [*stored.values()][axis] if is_renamed else plain)
-    return types
 
 
 def check_types(path: str, cc4s_object: str, name: str, variable: Variable, types: Types) -> None:

@@ -84,8 +84,9 @@ class _Builder:
         if event.tag not in (None, *_TAGS[type(event)]):
             raise self.error(event, f"the tag {event.tag}", "a value without a tag")
         if level > MAX_NESTED:
-            expected = f"at most {MAX_NESTED} within each other"
-            raise self.error(event, "values nested deeply", expected)
+            raise self.error(
+                event, "values nested deeply", f"at most {MAX_NESTED} within each other"
+            )
         if isinstance(event, yaml.MappingStartEvent):
             return self.build_mapping(level + 1)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -247,12 +248,10 @@ def _format_lines(value: Any, plain_keys: Collection[str]) -> Iterator[str]:
         return
     for key, item in value.items():
         name = key if key in plain_keys else _format_scalar(key)
-        if not isinstance(item, Mapping | list) or not item:
-            yield f"{name}: {_format_scalar(item)}"
-            continue
         inner = METADATA_KEYS if key == "metaData" else plain_keys
         lines = _format_lines(item, inner if plain_keys is KEYS else ())
-        yield f"{name}:"
+        is_nested = isinstance(item, Mapping | list) and item
+        yield f"{name}:" if is_nested else f"{name}: {next(lines)}"
         yield from (f"  {line}" for line in lines)
 
 

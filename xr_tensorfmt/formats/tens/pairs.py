@@ -16,7 +16,6 @@ from xr_tensorfmt.core.gathered import WholeLayout
 from xr_tensorfmt.core.header import Cursor, HeaderReader
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError
 
 if TYPE_CHECKING:
     from xr_tensorfmt.formats.tens.read import Chunk, TensHeader
@@ -103,7 +102,8 @@ class Pairs(WholeLayout):
             actual = str(index)
             if index < total:
                 actual, expected = f"{index}, as in another pair", "an index that occurs once"
-            raise self._build_error(source, number, f"the index of pair {number}", actual, expected)
+            field, offset = f"the index of pair {number}", self.offset + number * records.itemsize
+            raise HeaderReader(source).error(field, actual, expected, offset=offset)
         indices, values = column.view(np.int64), self.element.decode(records["values"][order])
         for operation in self.group[1:]:
             related = operation.map_indices(indices, self.lengths[::-1])
@@ -119,7 +119,8 @@ class Pairs(WholeLayout):
                 actual = "another value for an element than a related pair gives, or one without "
                 actual += "a negative"
                 expected = "one value for each element under the packed symmetries"
-                raise self._build_error(source, number, f"pair {number}", actual, expected)
+                offset = self.offset + number * self.record.itemsize
+                raise HeaderReader(source).error(f"pair {number}", actual, expected, offset=offset)
         return indices, values
 
     def _join(self, pieces: Iterable[Bytes]) -> Array:
@@ -133,13 +134,6 @@ class Pairs(WholeLayout):
             if (column[-1:] >= prod(self.lengths)).any() or (column[1:] == column[:-1]).any():
                 break  # the file may be hollow, and larger than memory
         return np.concatenate(parts)
-
-    def _build_error(
-        self, source: Source, number: int, field: str, actual: str, expected: str
-    ) -> TensorFormatError:
-        offset = self.offset + number * self.record.itemsize
-        hint = "the file is corrupt; write it again"
-        return TensorFormatError(source.name, field, actual, expected, hint, offset)
 
     def pick(self, source: Source, content: tuple[Integers, Array], selection: Selection) -> Array:
         """Find the selected elements and those related to them, in batches."""
@@ -211,9 +205,9 @@ def build_group(
     group = [Operation(tuple(range(len(lengths))), 1)]
     members = set(group)
     for operation in group:  # which grows
-        for product in {operation.compose(generator) for generator in generators} - members:
-            group.append(product)
-            members.add(product)
+        products = {operation.compose(generator) for generator in generators} - members
+        group += products
+        members |= products
         field, actual = "the group of the packed symmetries", f"more than {MAX_OPERATIONS}"
         expected, fits = f"at most {MAX_OPERATIONS} operations", len(group) <= MAX_OPERATIONS
         reader.check(fits, field, actual, expected, hint, header.stop)

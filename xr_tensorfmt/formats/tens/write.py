@@ -21,7 +21,7 @@ from xr_tensorfmt.writing.file_plan import Conversion, FilePlan, Piece, PlannedV
 
 
 def plan(checked: CheckedInput, *, version: Literal["1.0", "0.9"] | None = None) -> FilePlan:
-    """Plan a TENS file."""
+    """Plan a TENS file. Version 1.0 has a header, embedded metadata and values."""
     _, variable = checked.single_variable
     is_bin = version is None and checked.file_name.casefold().endswith(".bin")
     default = "the default for .bin files, " if is_bin else ""
@@ -37,18 +37,6 @@ def plan(checked: CheckedInput, *, version: Literal["1.0", "0.9"] | None = None)
             f"{checked.path}: the file has version 1.0, which cc4s and sisi4s cannot load, "
             f"because {obstacle}; pass version='1.0' or --option version=1.0 to accept it"
         )
-    return _plan_1_0(checked)
-
-
-def _plan_0_9(checked: CheckedInput) -> FilePlan:
-    """Plan a file of version 0.9. Raise ValueError if the version cannot represent the input."""
-    header, conversion = _build_header(checked, read.VERSION_0_9)
-    _, variable = checked.require_values_only(header.dimension_names)
-    return _plan_values(variable, conversion, header.pack(), 1)
-
-
-def _plan_1_0(checked: CheckedInput) -> FilePlan:
-    """Plan a file of version 1.0: header, embedded metadata, values."""
     checked = checked.encode(read.DTYPES[read.VERSION_1_0])
     name, variable = checked.single_variable
     checked.warn_of_order(name, variable.dims)
@@ -62,6 +50,13 @@ def _plan_1_0(checked: CheckedInput) -> FilePlan:
     embedded += bytes(-size % PAGE)
     metadata = read.pack_chunk_header(read.EMBEDDED, len(embedded)) + embedded
     return _plan_values(variable, conversion, start + metadata + data, read.CHUNK_UNIT)
+
+
+def _plan_0_9(checked: CheckedInput) -> FilePlan:
+    """Plan a file of version 0.9. Raise ValueError if the version cannot represent the input."""
+    header, conversion = _build_header(checked, read.VERSION_0_9)
+    _, variable = checked.require_values_only(header.dimension_names)
+    return _plan_values(variable, conversion, header.pack(), 1)
 
 
 def _build_header(checked: CheckedInput, version: int) -> tuple[TensHeader, Conversion]:
