@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from xarray import DataArray, Dataset, Variable
+from xarray import DataArray, Dataset
 
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.datasets.building import get_info
@@ -196,47 +196,35 @@ def _pack_properties(ds: Dataset, directory: str) -> tuple[dict[str, str], dict[
     """Return the types and files of coordinates such as State_Spin. Warn of unseen ones."""
     stored: dict[str, str] = {}
     contents: dict[str, bytes] = {}
+    along = [(str(name), item.dims[0]) for name, item in ds.coords.items() if item.ndim == 1]
+    named = {name: dim for name, dim in along if name.startswith(f"{dim}_")}
     for dim in map(str, ds.sizes):
         # Slices of states, such as amplitudes, have no properties.
         whole = ds.get(header.VERTEX, ds).dims if dim == header.STATE else ds.dims
         names = (f"{dim}_{number}" for number in range(2, 10))
-        others = [x for x in names if x in whole and ds.sizes[x] == ds.sizes[dim]]
-        properties: dict[str, tuple[list[Any], list[int]]] = {}
+        dims = [dim, *(x for x in names if x in whole and ds.sizes[x] == ds.sizes[dim])]
+        fields: dict[str, Any] = {"version": header.VERSION, "dimensionType": dim}
         if re.search(r"_\d+$", dim) or not is_file_name(f"{dim}{YAML}"):  # it has no type
             continue
-        for name, coordinate in ds.coords.items():
-            prop = str(name).removeprefix(f"{dim}_")
-            if coordinate.dims != (dim,) or prop == name:
-                continue
+        for prop in (name.removeprefix(f"{dim}_") for name in named if named[name] == dim):
             # All dimensions of a type must have the same property.
-            equal = [ds.coords.get(f"{other}_{prop}", DataArray(0)).variable for other in others]
-            packed = _pack_property(coordinate.variable)
-            if packed is not None and all(_pack_property(other) == packed for other in equal):
-                properties[prop] = packed
-        if properties:
-            stored |= {f"{d}_{prop}": dim for d in (dim, *others) for prop in properties}
-            fields = {
-                "version": header.VERSION,
-                "dimensionType": dim,
-                "properties": {prop: values for prop, (values, _) in properties.items()},
-                "propertyIndices": {prop: numbers for prop, (_, numbers) in properties.items()},
-            }
+            packed = [_pack_property(ds.coords.get(f"{x}_{prop}", DataArray(""))) for x in dims]
+            if packed[0] is not None and all(other == packed[0] for other in packed):
+                stored |= {f"{x}_{prop}": dim for x in dims}
+                for key, values in zip(("properties", "propertyIndices"), packed[0], strict=True):
+                    fields.setdefault(key, {})[prop] = values
+        if "properties" in fields:
             contents[f"{dim}{YAML}"] = format_yaml(fields)
-    if unseen := [
-        str(name)
-        for name, coordinate in ds.coords.items()
-        if coordinate.ndim == 1 and str(name).startswith(f"{coordinate.dims[0]}_")
-        if name not in stored
-    ]:
+    if unseen := ", ".join(name for name in named if name not in stored):
         warn(
-            f"{directory}: cc4s does not see the coordinates {', '.join(unseen)}, because a file "
+            f"{directory}: cc4s does not see the coordinates {unseen}, because a file "
             "such as State.yaml holds only integers from 0 that are equal along State, State_2 and "
             "so on; number the values, and add the coordinate to each of these dimensions"
         )
     return stored, contents
 
 
-def _pack_property(coordinate: Variable) -> tuple[list[Any], list[int]] | None:
+def _pack_property(coordinate: DataArray) -> tuple[list[Any], list[int]] | None:
     """Return the values of a property, and their numbers by index; None if it is no property."""
     if coordinate.dtype.kind not in "iu":
         return None

@@ -224,10 +224,7 @@ class TensorEntry:
         listed = yaml_text.get_mappings(fields, "dimensions")
         expected, fits = f"at most {MAX_DIMENSIONS} dimensions", len(listed) <= MAX_DIMENSIONS
         fields.check(fits, "dimensions", len(listed), expected)
-        conditions: tuple[Condition, ...] = ()
-        if "nonZeroCondition" in fields:
-            items = yaml_text.get_mappings(fields.get_fields("nonZeroCondition"), "all")
-            conditions = tuple(Condition.unpack(item, len(listed)) for item in items)
+        items = yaml_text.get_mappings(fields.get_fields("nonZeroCondition", {"all": []}), "all")
         component = name if fields.prefix else None
         return cls(
             name,
@@ -240,7 +237,7 @@ class TensorEntry:
             yaml_text.get_choice(fields.get_fields("elements"), "type", (BINARY, TEXT)),
             yaml_text.get_number(fields, "unit"),
             get_metadata(fields),
-            conditions,
+            tuple(Condition.unpack(item, len(listed)) for item in items),
         )
 
     @property

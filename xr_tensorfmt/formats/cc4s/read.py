@@ -261,9 +261,9 @@ def _build_tensor(
     if entry.component is not None:
         file_info["component"] = entry.component
     if "unit" in entry.metadata:
-        field, path = "metaData.unit", entry.fields.path
         actual = "ignored, because the attribute `unit` is the unit of the tensor"
-        findings.append(Finding(path, field, actual, hint="rename it", severity="warning"))
+        error = entry.fields.error("metaData.unit", actual, "", "rename it")
+        findings.append(error.to_finding("warning"))
     encoding = {"tensorfmt": file_info, "dtype": entry.element.encoding}
     return Tensor(entry.name, dims, layout, encoding=encoding, source=source)
 
@@ -369,12 +369,12 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
         conflicts = {
             "dimensions": header.find_rank_conflict(entry.cc4s_object, len(entry.lengths)),
             "unit": _find_unit_conflict(entry, _find_yaml(reader).source),
+            "metaData.energies": _find_energy_conflict(entry, tensor),
         }
         for key, actual in conflicts.items():
-            if actual is not None and (key == "unit" or entry.component is None):
+            if actual is not None and (key != "dimensions" or entry.component is None):
                 field = entry.fields.get_path(key)
                 yield Finding(entry.fields.path, field, actual, severity="warning")
-        yield from _check_energies(entry, tensor)
 
 
 def _find_unit_conflict(entry: TensorEntry, yaml: Source) -> str | None:
@@ -391,25 +391,24 @@ def _find_unit_conflict(entry: TensorEntry, yaml: Source) -> str | None:
     return None
 
 
-def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
+def _find_energy_conflict(entry: TensorEntry, tensor: Tensor) -> str | None:
+    """Return how the list of energies differs from the elements, or None."""
     energies, source, total = entry.energies, tensor.source, prod(entry.lengths)
     # Slices that cc4s makes keep the list of all energies.
     is_slice = entry.component is not None or entry.cc4s_object == header.SLICED_ENERGIES
     if energies is None or source is None or (is_slice and len(energies) != total):
-        return
+        return None
     actual = f"{len(energies)} energies for {total} elements"
     if len(energies) == total:
         try:
             values = read_layout(tensor.layout, source, Selection.everything(tensor.layout.shape))
             listed = np.asarray(energies, dtype=float)
         except (TypeError, ValueError, TensorFormatError):
-            return  # The check of all values reports elements that cannot be read.
+            return None  # The check of all values reports elements that cannot be read.
         is_same = np.isclose(values, listed, rtol=ENERGY_TOLERANCE, atol=0, equal_nan=True)
         wrong = np.flatnonzero(~is_same).tolist()
         if not wrong:
-            return
+            return None
         actual = f"{len(wrong)} of {len(energies)} differ from the elements, the first is number "
         actual += f"{wrong[0]}: {energies[wrong[0]]}, expected {values[wrong[0]]}"
-    hint = "cc4s counts occupied states by them, so write the file again"
-    field = entry.fields.get_path("metaData.energies")
-    yield Finding(entry.fields.path, field, actual, hint=hint, severity="warning")
+    return f"{actual}; cc4s counts occupied states by them, so write the file again"

@@ -69,12 +69,11 @@ class _Builder:
     def build_document(self) -> Any:
         """Return the value of the only document."""
         values: list[Any] = []
-        next(self.events)  # the start of the stream
-        for event in self.take_until(yaml.StreamEndEvent):
-            if values:
-                raise self.error(event, "a second document", "valid YAML")
-            values.append(self.build(next(self.events), 1))
-            next(self.events)  # the end of the document
+        for event in self.events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if values:
+                    raise self.error(event, "a second document", "valid YAML")
+                values.append(self.build(next(self.events), 1))
         return values[0] if values else None
 
     def build(self, event: Any, level: int) -> Any:

@@ -106,11 +106,6 @@ class TensHeader:
         return FIXED_BYTES + _DIMENSION.size * len(self.lengths)
 
     @property
-    def is_before_1_0(self) -> bool:
-        """Whether the file has no chunks. Its dimension headers contain uninitialised bytes."""
-        return self.version < VERSION_1_0
-
-    @property
     def dimension_names(self) -> tuple[str, ...]:
         """Dimension names: the index names if printable and unique, otherwise dim_0, dim_1, ..."""
         names = tuple(self.index_names)
@@ -208,19 +203,17 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     path = reader.source.name
     options.refuse_stored(path)
     header = TensHeader.read(reader)
-    chunks = [] if header.is_before_1_0 else list(read_chunks(reader, header.stop))
+    # The dimension headers of version 0.9 contain uninitialised bytes, and no chunks follow.
+    chunks = [*read_chunks(reader, header.stop)] if header.version == VERSION_1_0 else []
     symmetries = [Symmetry.read(reader, header, x) for x in chunks if x.magic == SYMMETRY]
-    has_chunk = bool(chunks) and chunks[-1].magic == DENSE_DATA
-    layout: Dense | Pairs
-    if header.is_before_1_0 or has_chunk or not header.is_index_value:
-        layout, end = _locate_dense(reader, header, chunks, symmetries)
-    else:
-        layout, end = _locate_pairs(reader, header, chunks, symmetries)
+    has_data = bool(chunks) and chunks[-1].magic == DENSE_DATA
+    locate = _locate_pairs if header.is_index_value and not has_data else _locate_dense
+    layout, end = locate(reader, header, chunks, symmetries)
     itemsize = header.element.stored.itemsize * header.components
     check_size(path, header.lengths, itemsize, offset=FIXED_BYTES)
     if isinstance(layout, Pairs):
-        total, count = prod(header.lengths), layout.count
-        options.check_filled(path, "the tensor", total, count, FIXED_BYTES)
+        total = prod(header.lengths)
+        options.check_filled(path, "the tensor", total, layout.count, FIXED_BYTES)
     names = name_dims(options.dims, options.name, header.dimension_names)
     if COMPONENT in (options.name, *names):
         raise ValueError(
@@ -258,7 +251,7 @@ def _build_file_info(
     }
     return {
         "format": "tens",
-        "version": "0.9" if header.is_before_1_0 else "1.0",
+        "version": "0.9" if header.version == VERSION_0_9 else "1.0",
         "shape": header.lengths,
         "storage": "dense" if isinstance(layout, Dense) else "pairs",
         "offset": layout.offset,
@@ -272,11 +265,11 @@ def _build_file_info(
 
 def _locate_dense(
     reader: HeaderReader, header: TensHeader, chunks: list[Chunk], symmetries: Iterable[Symmetry]
-) -> tuple[Dense, End]:
+) -> tuple[Dense | Pairs, End]:
     """Find all values: after the header in version 0.9, otherwise in the last chunk, DENSDATA."""
     shape = (*header.lengths[::-1], *(() if header.components == 1 else (header.components,)))
     size, start = reader.source.size, chunks[-1].stop if chunks else header.stop
-    if header.is_before_1_0:
+    if header.version == VERSION_0_9:
         layout = Dense(shape, header.element, start)
         field, actual = f"the data of a tensor of shape {header.lengths}", f"{size - start} bytes"
         expected = f"{layout.stop - start} bytes"
@@ -309,7 +302,7 @@ def _locate_dense(
 
 def _locate_pairs(
     reader: HeaderReader, header: TensHeader, chunks: list[Chunk], symmetries: Iterable[Symmetry]
-) -> tuple[Pairs, End]:
+) -> tuple[Dense | Pairs, End]:
     """Find the pairs after the chunks. Their number precedes them."""
     start, total = chunks[-1].stop if chunks else header.stop, prod(header.lengths)
     field = "the number of pairs"
