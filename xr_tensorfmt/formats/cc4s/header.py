@@ -163,29 +163,22 @@ class Dimension:
         return cls(length, yaml_text.get_string(fields, "type") if "type" in fields else None)
 
 
-@dataclass(frozen=True, eq=False)
-class Condition:
-    """Blocks that are not zero, given by properties of dimensions."""
+Condition = tuple[list[tuple[str, int]], Integers]
+"""Names of properties and their dimensions, and a row of property indices per non-zero block."""
 
-    # Names of properties, and numbers of their dimensions.
-    properties: tuple[tuple[str, int], ...]
-    # One row per block, one property index per column.
-    non_zeros: Integers
 
-    @classmethod
-    def unpack(cls, fields: Fields, rank: int) -> Self:
-        """Check the fields."""
-        properties = []
-        for item in yaml_text.get_mappings(fields, "properties"):
-            dimension = item.get("dimension", int)
-            item.check(0 <= dimension < rank, "dimension", dimension, f"0 to {rank - 1}")
-            properties.append((yaml_text.get_string(item, "property"), dimension))
-        rows, width = yaml_text.get_list(fields, "nonZeros"), len(properties)
-        wrong = [row for row in rows if not isinstance(row, list) or len(row) != width][:1]
-        expected = f"lists of {width}, one for each property"
-        fields.check(not wrong, "nonZeros", shorten(repr(wrong)[1:-1]), expected)
-        numbers = _to_integers(fields, "nonZeros", list(chain.from_iterable(rows)))
-        return cls(tuple(properties), numbers.reshape(len(rows), width))
+def _unpack_condition(fields: Fields, rank: int) -> Condition:
+    properties = []
+    for item in yaml_text.get_mappings(fields, "properties"):
+        dimension = item.get("dimension", int)
+        item.check(0 <= dimension < rank, "dimension", dimension, f"0 to {rank - 1}")
+        properties.append((yaml_text.get_string(item, "property"), dimension))
+    rows, width = yaml_text.get_list(fields, "nonZeros"), len(properties)
+    wrong = [row for row in rows if not isinstance(row, list) or len(row) != width][:1]
+    expected = f"lists of {width}, one for each property"
+    fields.check(not wrong, "nonZeros", shorten(repr(wrong)[1:-1]), expected)
+    numbers = _to_integers(fields, "nonZeros", list(chain.from_iterable(rows)))
+    return properties, numbers.reshape(len(rows), width)
 
 
 def _to_integers(fields: Fields, key: str, values: Sequence[Any]) -> Integers:
@@ -237,7 +230,7 @@ class TensorEntry:
             yaml_text.get_choice(fields.get_fields("elements"), "type", (BINARY, TEXT)),
             yaml_text.get_number(fields, "unit"),
             get_metadata(fields),
-            tuple(Condition.unpack(item, len(listed)) for item in items),
+            tuple(_unpack_condition(item, len(listed)) for item in items),
         )
 
     @property
@@ -302,36 +295,30 @@ def parse_entries(fields: Fields, options: OpenOptions, stem: str) -> list[Tenso
     return [TensorEntry.unpack(components.get_fields(n), stem, n) for n in components.values]
 
 
-@dataclass(frozen=True, eq=False)
-class Properties:
-    """The properties of all dimensions of a type, from ``<type>.yaml``."""
+Properties = dict[tuple[str | None, str], tuple[Integers, Mapping[str, Any]]]
+"""An integer per index of a dimension, and attributes, by type and property. None is no type."""
 
-    dimension_type: str
-    # An integer per index of the dimension, by property.
-    indices: Mapping[str, Integers]
-    # Values that the integers number; missing for properties whose values are these integers.
-    values: Mapping[str, Sequence[Any]]
 
-    @classmethod
-    def unpack(cls, fields: Fields) -> Self:
-        """Check the fields."""
-        check_version(fields)
-        properties = fields.get_fields("properties", {})
-        per_index = fields.get_fields("propertyIndices")
-        indices, values = {}, {}
-        for name in per_index.values:
-            array = _to_integers(per_index, name, yaml_text.get_list(per_index, name))
-            indices[name] = array
-            if name not in properties:
-                continue
-            listed = yaml_text.get_list(properties, name)
-            if array.size and not 0 <= array.min() <= array.max() < len(listed):
-                actual = f"integers from {array.min()} to {array.max()}"
-                expected = f"0 to {len(listed) - 1}, the numbers of its {len(listed)} values"
-                raise per_index.error(name, actual, expected)
-            if listed != list(range(array.max(initial=-1) + 1)):
-                values[name] = listed
-        return cls(yaml_text.get_string(fields, "dimensionType"), indices, values)
+def unpack_properties(fields: Fields, dimension_type: str) -> Properties:
+    """Return the properties of all dimensions of a type, from ``<type>.yaml``."""
+    check_version(fields)
+    properties = fields.get_fields("properties", {})
+    per_index = fields.get_fields("propertyIndices")
+    unpacked: Properties = {}
+    for name in per_index.values:
+        array = _to_integers(per_index, name, yaml_text.get_list(per_index, name))
+        unpacked[dimension_type, name] = array, {}
+        if name not in properties:
+            continue
+        listed = yaml_text.get_list(properties, name)
+        if array.size and not 0 <= array.min() <= array.max() < len(listed):
+            actual = f"integers from {array.min()} to {array.max()}"
+            expected = f"0 to {len(listed) - 1}, the numbers of its {len(listed)} values"
+            raise per_index.error(name, actual, expected)
+        if listed != list(range(array.max(initial=-1) + 1)):
+            unpacked[dimension_type, name] = array, {"values": listed}
+    yaml_text.get_string(fields, "dimensionType")
+    return unpacked
 
 
 def complete_dimensions(

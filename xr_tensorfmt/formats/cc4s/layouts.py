@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import prod
@@ -171,10 +171,10 @@ class Blocks:
         return inside, flat
 
 
-def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> Blocks:
+def find_blocks(entry: TensorEntry, properties: Properties) -> Blocks:
     """Return the blocks of a tensor. The first condition varies fastest."""
     fields, lengths, key = entry.fields, entry.lengths, "nonZeroCondition"
-    count = prod(len(condition.non_zeros) for condition in entry.conditions)
+    count = prod(len(rows) for _, rows in entry.conditions)
     fields.check(count <= MAX_BLOCKS, key, f"{count} blocks", f"at most {MAX_BLOCKS}")
     actual, fits = f"blocks of a tensor of shape {lengths}", max(lengths, default=0) <= MAX_INDICES
     fields.check(fits, key, actual, f"lengths up to {MAX_INDICES}")
@@ -182,11 +182,10 @@ def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> Blo
     remaining = np.arange(count)
     # Per dimension, a property of its indices and of the blocks.
     constraints: list[list[tuple[Integers, Integers]]] = [[] for _ in lengths]
-    for condition in entry.conditions:
-        rows = condition.non_zeros
+    for pairs, rows in entry.conditions:
         chosen = rows[remaining % max(1, len(rows))]
         remaining //= max(1, len(rows))
-        for (name, dimension), column in zip(condition.properties, chosen.T, strict=True):
+        for (name, dimension), column in zip(pairs, chosen.T, strict=True):
             indices = _find_indices(entry, dimension, name, properties)
             constraints[dimension].append((indices, column))
     labels, positions, kinds, numbers, strides = [], [], [], [], [np.ones(count, np.int64)]
@@ -227,12 +226,11 @@ def _count_within(labels: Integers, sizes: Integers) -> Integers:
 
 
 def _find_indices(
-    entry: TensorEntry, dimension: int, name: str, properties: Mapping[str, Properties]
+    entry: TensorEntry, dimension: int, name: str, properties: Properties
 ) -> Integers:
     """Return a property of a dimension as an array with one integer per index."""
     length, kind = entry.lengths[dimension], entry.types[dimension]
-    of_type = properties.get(kind or "")
-    indices = None if of_type is None else of_type.indices.get(name)
+    indices, _ = properties.get((kind, name), (None, {}))
     if indices is None or indices.size != length:
         state = "missing" if indices is None else f"given for {indices.size} indices"
         actual = f"the property {name!r} of dimension {dimension}, which is {state}"

@@ -30,7 +30,7 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
-from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, TensorEntry
+from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, TensorEntry, unpack_properties
 from xr_tensorfmt.formats.cc4s.layouts import Blocks, Text, find_blocks
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, get_number, read_yaml, simplify
 
@@ -146,7 +146,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 def _finish(
     container: Container,
     described: Described,
-    properties: Mapping[str, Properties],
+    properties: Properties,
     options: OpenOptions,
 ) -> Container:
     """Add attributes of the file, and coordinates, after embedded metadata have been applied."""
@@ -204,20 +204,20 @@ def _open_all(source: Source, entries: Sequence[TensorEntry]) -> Mapping[str, tu
 
 def _read_properties(
     opened: Mapping[str, tuple[Source, bytes]], entries: Sequence[TensorEntry]
-) -> tuple[Mapping[str, Properties], list[Finding]]:
+) -> tuple[Properties, list[Finding]]:
     """Return the properties by type, and findings about damaged files, or of other lengths."""
     # Slices and amplitudes have a part of the states.
     whole = [entry for entry in entries if entry.cc4s_object in (header.VERTEX, header.ENERGIES)]
     dimensions = {dimension for entry in whole for dimension in entry.dimensions}
     findings: list[Finding] = []
-    properties: dict[str, Properties] = {}
+    properties: Properties = {}
     for file in filter(lambda name: name.endswith(YAML), opened):
         stem, hint = header.get_stem(file), "it is left out; fetch the files of one calculation"
         lengths = [item.length for item in dimensions if item.type == stem]
         try:
             fields = read_yaml(HeaderReader(*opened[file]))
-            properties[stem] = Properties.unpack(fields)
-            for name, indices in properties[stem].indices.items():
+            properties |= (unpacked := unpack_properties(fields, stem))
+            for (_, name), (indices, _) in unpacked.items():
                 field, actual = f"propertyIndices.{name}", f"{indices.size} integers"
                 expected = f"{max(lengths, default=0)}, the length of {stem}"
                 fits = not lengths or indices.size in lengths
@@ -230,7 +230,7 @@ def _read_properties(
 def _build_tensor(
     entry: TensorEntry,
     source: Source,
-    properties: Mapping[str, Properties],
+    properties: Properties,
     dims: tuple[str, ...],
     options: OpenOptions,
     findings: list[Finding],
@@ -268,18 +268,15 @@ def _build_tensor(
     return Tensor(entry.name, dims, layout, encoding=encoding, source=source)
 
 
-def _find_blocks(
-    entry: TensorEntry, source: Source, properties: Mapping[str, Properties]
-) -> Blocks | None:
+def _find_blocks(entry: TensorEntry, source: Source, properties: Properties) -> Blocks | None:
     """Return the stored blocks, or None if the file has all elements, as the only block."""
     if not entry.conditions:
         return None
-    has_one = prod(len(condition.non_zeros) for condition in entry.conditions) == 1
+    has_one = prod(len(rows) for _, rows in entry.conditions) == 1
     nbytes = prod(entry.lengths) * entry.element.stored.itemsize
     is_whole = source.size >= nbytes or entry.elements == header.TEXT
-    needed = [pair for condition in entry.conditions for pair in condition.properties]
-    of_dims = [properties.get(kind or "") for kind in entry.types]
-    is_missing = any(name not in getattr(of_dims[axis], "indices", ()) for name, axis in needed)
+    needed = [(entry.types[axis], name) for pairs, _ in entry.conditions for name, axis in pairs]
+    is_missing = not properties.keys() >= {*needed}
     return None if has_one and is_whole and is_missing else find_blocks(entry, properties)
 
 
@@ -339,7 +336,7 @@ def _find_occupied(entry: TensorEntry) -> Array | None:
 
 def _build_labels(
     described: Described,
-    properties: Mapping[str, Properties],
+    properties: Properties,
     tensors: Sequence[Tensor],
     taken: set[str],
 ) -> Iterator[Tensor]:
@@ -352,14 +349,12 @@ def _build_labels(
         occupied = _find_occupied(entry)
         if occupied is not None and header.OCCUPIED not in taken:
             yield Tensor(header.OCCUPIED, tensor.dims, InMemory(occupied))
-    for dimension_type, of_type in properties.items():
-        for prop, indices in of_type.indices.items():
-            attrs = {"values": of_type.values[prop]} if prop in of_type.values else {}
-            for name, default, dimension in dimensions:
-                label = f"{default}_{prop}"
-                if dimension == Dimension(indices.size, dimension_type) and label not in taken:
-                    taken.add(label)
-                    yield Tensor(label, (name,), InMemory(indices), attrs)
+    for (dimension_type, prop), (indices, attrs) in properties.items():
+        for name, default, dimension in dimensions:
+            label = f"{default}_{prop}"
+            if dimension == Dimension(indices.size, dimension_type) and label not in taken:
+                taken.add(label)
+                yield Tensor(label, (name,), InMemory(indices), attrs)
 
 
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
