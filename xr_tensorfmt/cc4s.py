@@ -19,7 +19,7 @@ from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.datasets.building import get_info
 from xr_tensorfmt.errors import TensorFormatWarning, warn
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header, write
-from xr_tensorfmt.formats.cc4s.header import Dimension
+from xr_tensorfmt.formats.cc4s.header import Dimension, complete_dimensions
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_VALUES, format_yaml, is_portable, simplify
 from xr_tensorfmt.formats.recognition import find_parts, open_header
 from xr_tensorfmt.sources import get_path, is_url, list_names
@@ -85,8 +85,7 @@ def open_calculation(
     infos = {name: get_file_info(ds[name].variable, "cc4s") for name, ds in tensors.items()}
     if conflict := header.find_unit_conflict({name: infos[name]["unit"] for name in infos}):
         warn(f"{directory}: {conflict}")
-    complete = header.complete_dimensions
-    dimensions = {name: complete(name, x["shape"], x["types"]) for name, x in infos.items()}
+    dimensions = {n: complete_dimensions(n, x["shape"], x["types"]) for n, x in infos.items()}
     state, dims = _share_dims(str(directory), dimensions)
     try:
         merged = _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())
@@ -185,10 +184,9 @@ def _group_by_file(ds: Dataset, directory: Path) -> dict[str, dict[str, str]]:
     files: dict[str, dict[str, str]] = {}
     for name in map(str, ds.data_vars):
         file, _, component = name.rpartition(".")
-        files.setdefault(file or name, {})[name] = component
-    for file in files:
-        if not is_file_name(file):  # such as ../a
+        if not is_file_name(file := file or name):  # such as ../a
             raise ValueError(f"{directory}: {file!r} cannot be the name of a file; rename it")
+        files.setdefault(file, {})[name] = component
     return files
 
 
@@ -318,15 +316,16 @@ def _merge(tensors: Iterable[Dataset]) -> Dataset:
 def _check(ds: Dataset, directory: str, encoding: Any) -> CheckedInput:
     """Raise ValueError if units, states or dtypes do not fit, before a file is written."""
     tensors = {str(name): tensor.variable for name, tensor in ds.data_vars.items()}
-    units = {name: write.check_unit(directory, name, tensor) for name, tensor in tensors.items()}
+    units = {}
+    for name, tensor in tensors.items():
+        units[name] = write.check_unit(directory, name, tensor)
+        if conflict := header.find_rank_conflict(name, tensor.ndim):
+            raise ValueError(f"{directory}: {name!r} has {conflict}")
     if conflict := header.find_unit_conflict(units):
         raise ValueError(
             f"{directory}: {conflict}: open all tensors without apply_unit=True, and set the "
             "attribute unit of computed ones"
         )
-    for name, tensor in tensors.items():
-        if conflict := header.find_rank_conflict(name, tensor.ndim):
-            raise ValueError(f"{directory}: {name!r} has {conflict}")
     coordinates = {str(name): coordinate.variable for name, coordinate in ds.coords.items()}
     size = tensors[header.ENERGIES].size if header.ENERGIES in tensors else 0
     occupied = ds.get(header.OCCUPIED, DataArray(np.ones(size, bool)))

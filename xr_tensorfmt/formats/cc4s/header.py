@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from math import isclose
@@ -12,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Element, Plain
+from xr_tensorfmt.core.elements import Array, Element, Plain
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.file_format import EMBEDDED_KEY, OpenOptions
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Fields
@@ -208,6 +209,8 @@ class TensorEntry:
     metadata: Mapping[str, Any]
     # The stored blocks; empty if all elements are stored.
     conditions: tuple[Condition, ...]
+    # Names of the dimensions by their types, unique in the file.
+    dims: tuple[str, ...] = ()
 
     @classmethod
     def unpack(cls, fields: Fields, stem: str, name: str) -> Self:
@@ -244,12 +247,13 @@ class TensorEntry:
         return tuple(dimension.length for dimension in self.dimensions)
 
     @property
-    def energies(self) -> list[Any] | None:
+    def energies(self) -> Array | None:
         """The list ``metaData.energies`` if it repeats the elements."""
-        energies = self.metadata.get("energies")
         repeats = lists_energies(self.cc4s_object, self.lengths, self.types, self.metadata)
-        is_real = self.element.dtype.kind == "f"
-        return energies if repeats and is_real and isinstance(energies, list) else None
+        listed = self.metadata.get("energies") if self.element.dtype.kind == "f" else None
+        with suppress(TypeError, ValueError):  # not numbers
+            return np.array(listed, np.float64) if repeats and isinstance(listed, list) else None
+        return None
 
     @property
     def attrs(self) -> dict[str, Any]:

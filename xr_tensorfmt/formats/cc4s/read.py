@@ -55,10 +55,6 @@ _PARTS = {
 }
 
 
-Described = Mapping[str | None, tuple[TensorEntry, tuple[str, ...]]]
-"""The tensors of a YAML file, and their default dims, by component."""
-
-
 def is_cc4s(reader: HeaderReader) -> bool:
     """Return whether a file has the keys of a cc4s tensor."""
     try:
@@ -84,13 +80,11 @@ def find_parts(
     names: Collection[str], open_reader: Callable[[str], HeaderReader]
 ) -> dict[str, str]:
     """Return elements that have a YAML file, and YAML files that describe no tensor."""
-    elements, yaml = (
-        {name: header.get_stem(name) for name in names if name.casefold().endswith(suffix)}
-        for suffix in (ELEMENTS, YAML)
-    )
-    complete = {*elements.values()} & {*yaml.values()}
-    parts = {name: "elements" for name, stem in elements.items() if stem in complete}
-    for name in (name for name, stem in yaml.items() if stem not in complete):
+    elements = {name for name in names if name.casefold().endswith(ELEMENTS)}
+    yaml = {*names} - elements
+    complete = {*map(header.get_stem, elements)} & {*map(header.get_stem, yaml)}
+    parts = {name: "elements" for name in elements if header.get_stem(name) in complete}
+    for name in (name for name in yaml if header.get_stem(name) not in complete):
         with suppress(OSError, TensorFormatError):  # opening it explains why
             parts[name] = describe_yaml(open_reader(name))
     return {name: part for name, part in parts.items() if part != header.TENSOR}
@@ -122,12 +116,12 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     # A writer replaces the elements, then the YAML. Raise an error if it has done so meanwhile.
     yaml.source.check_unchanged()
     properties, findings = _read_properties(opened, entries)
-    default_dims = header.make_dims_unique([entry.dimensions for entry in entries])
-    described = {x.component: (x, dims) for x, dims in zip(entries, default_dims, strict=True)}
+    all_dims = header.make_dims_unique([entry.dimensions for entry in entries])
+    described = {x.component: replace(x, dims=d) for x, d in zip(entries, all_dims, strict=True)}
     tensors, ends = [], []
-    for entry, dims in described.values():
+    for entry in described.values():
         source, _ = opened[entry.elements_file]
-        tensors.append(_build_tensor(entry, source, properties, dims, options, findings))
+        tensors.append(_build_tensor(entry, source, properties, options, findings))
         ends.append(End(source, source.size, "the elements"))
     listing = [f"a list of the energies of {x.name!r}" for x in entries if x.energies is not None]
     container = Container(
@@ -145,14 +139,14 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 
 def _finish(
     container: Container,
-    described: Described,
+    described: Mapping[str | None, TensorEntry],
     properties: Properties,
     options: OpenOptions,
 ) -> Container:
     """Add attributes of the file, and coordinates, after embedded metadata have been applied."""
     tensors = []
     for tensor in container.tensors:
-        entry, _ = described[tensor.encoding["tensorfmt"].get("component")]
+        entry = described[tensor.encoding["tensorfmt"].get("component")]
         requested = options.dims if container.embedded is None else None
         dims = name_dims(requested, tensor.name, tensor.dims)
         stored, attrs = entry.attrs, entry.attrs
@@ -231,7 +225,6 @@ def _build_tensor(
     entry: TensorEntry,
     source: Source,
     properties: Properties,
-    dims: tuple[str, ...],
     options: OpenOptions,
     findings: list[Finding],
 ) -> Tensor:
@@ -256,16 +249,14 @@ def _build_tensor(
         "unit": entry.unit,
         "types": entry.types,
     }
-    if entry.elements != header.TEXT:
-        file_info["offset"] = 0
-    if entry.component is not None:
-        file_info["component"] = entry.component
+    file_info |= {} if entry.elements == header.TEXT else {"offset": 0}
+    file_info |= {} if entry.component is None else {"component": entry.component}
     if "unit" in entry.metadata:
         actual = "ignored, because the attribute `unit` is the unit of the tensor"
         error = entry.fields.error("metaData.unit", actual, "", "rename it")
         findings.append(error.to_finding("warning"))
     encoding = {"tensorfmt": file_info, "dtype": entry.element.encoding}
-    return Tensor(entry.name, dims, layout, encoding=encoding, source=source)
+    return Tensor(entry.name, entry.dims, layout, encoding=encoding, source=source)
 
 
 def _find_blocks(entry: TensorEntry, source: Source, properties: Properties) -> Blocks | None:
@@ -325,17 +316,15 @@ def _refuse_records(reader: HeaderReader) -> None:
 
 def _find_occupied(entry: TensorEntry) -> Array | None:
     """Return which states are occupied by the rule of cc4s, or None if it does not apply."""
-    fermi: Any = entry.metadata.get("fermiEnergy")
-    is_known = entry.energies is not None and entry.component is None
-    if is_known and not isinstance(fermi, bool | list):
-        with suppress(TypeError, ValueError):  # not numbers
-            energies = np.asarray(entry.energies, dtype=np.float64)
-            return np.asarray(energies < fermi) if energies.shape == entry.lengths else None
-    return None
+    energies, fermi = entry.energies, entry.metadata.get("fermiEnergy")
+    if energies is None or energies.shape != entry.lengths or entry.component is not None:
+        return None
+    is_number = isinstance(fermi, int | float) and not isinstance(fermi, bool)
+    return np.asarray(energies < fermi) if is_number else None
 
 
 def _build_labels(
-    described: Described,
+    described: Mapping[str | None, TensorEntry],
     properties: Properties,
     tensors: Sequence[Tensor],
     taken: set[str],
@@ -344,8 +333,8 @@ def _build_labels(
     taken |= {name for tensor in tensors for name in (tensor.name, *tensor.dims)}
     dimensions: list[tuple[str, str, Dimension]] = []
     for tensor in tensors:
-        entry, defaults = described[tensor.encoding["tensorfmt"].get("component")]
-        dimensions += zip(tensor.dims, defaults, entry.dimensions, strict=True)
+        entry = described[tensor.encoding["tensorfmt"].get("component")]
+        dimensions += zip(tensor.dims, entry.dims, entry.dimensions, strict=True)
         occupied = _find_occupied(entry)
         if occupied is not None and header.OCCUPIED not in taken:
             yield Tensor(header.OCCUPIED, tensor.dims, InMemory(occupied))
@@ -360,7 +349,7 @@ def _build_labels(
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
     """Compare tensors with the objects of cc4s, and lists of energies with the elements."""
     for tensor in container.tensors:
-        entry, _ = container.parsed[tensor.encoding["tensorfmt"].get("component")]
+        entry = container.parsed[tensor.encoding["tensorfmt"].get("component")]
         conflicts = {
             "dimensions": header.find_rank_conflict(entry.cc4s_object, len(entry.lengths)),
             "unit": _find_unit_conflict(entry, _find_yaml(reader).source),
@@ -397,10 +386,9 @@ def _find_energy_conflict(entry: TensorEntry, tensor: Tensor) -> str | None:
     if len(energies) == total:
         try:
             values = read_layout(tensor.layout, source, Selection.everything(tensor.layout.shape))
-            listed = np.asarray(energies, dtype=float)
-        except (TypeError, ValueError, TensorFormatError):
+        except TensorFormatError:
             return None  # The check of all values reports elements that cannot be read.
-        is_same = np.isclose(values, listed, rtol=ENERGY_TOLERANCE, atol=0, equal_nan=True)
+        is_same = np.isclose(values, energies, rtol=ENERGY_TOLERANCE, atol=0, equal_nan=True)
         wrong = np.flatnonzero(~is_same).tolist()
         if not wrong:
             return None
