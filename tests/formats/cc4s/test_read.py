@@ -384,6 +384,11 @@ class TestMetadata:
         assert (finding.field, finding.severity) == ("metaData.energies", "warning")
         assert finding.message.startswith("12 energies for 11 elements")
 
+    def test_nested_energies_are_finding(self, tmp_path: Path) -> None:
+        more = "metaData: {fermiEnergy: 1.0, energies: [[0, 1], [0, 1], [0, 1]]}\n"
+        (finding,) = validate(cf.save(tmp_path, "EigenEnergies", np.arange(3.0), more=more))
+        assert (finding.field, finding.severity) == ("metaData.energies", "warning")
+
     def test_energies_that_differ_from_elements_are_finding(self, tmp_path: Path) -> None:
         path = self.energies(tmp_path, [*range(12)], 12)
         assert validate(path) == []

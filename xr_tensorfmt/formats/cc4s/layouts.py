@@ -83,13 +83,11 @@ class Text(WholeLayout):
 
     def _parse(self, raw: bytes) -> Array:
         """Parse lines; raise ValueError if one has no value."""
-        words: Sequence[bytes] = raw.split()
-        if self.dtype.kind == "c":
-            words = [*chain.from_iterable(_COMPLEX.findall(raw))]
-            if _COMPLEX.sub(b"", raw).strip():
-                raise ValueError
-        if b"_" in raw:  # Python allows underscores between digits
+        is_complex = self.dtype.kind == "c"
+        # Python allows underscores between digits.
+        if b"_" in raw or (is_complex and _COMPLEX.sub(b"", raw).strip()):
             raise ValueError
+        words = [*chain.from_iterable(_COMPLEX.findall(raw))] if is_complex else raw.split()
         return np.fromiter(map(float, words), np.float64, len(words)).view(self.dtype)
 
     def _build_value_error(self, source: Source, raw: bytes, offset: int) -> TensorFormatError:

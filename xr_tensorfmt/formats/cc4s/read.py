@@ -383,7 +383,7 @@ def _find_energy_conflict(entry: TensorEntry, tensor: Tensor) -> str | None:
     if energies is None or source is None or (is_slice and len(energies) != total):
         return None
     actual = f"{len(energies)} energies for {total} elements"
-    if len(energies) == total:
+    if energies.shape == (total,):
         try:
             values = read_layout(tensor.layout, source, Selection.everything(tensor.layout.shape))
         except TensorFormatError:
