@@ -134,19 +134,14 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     )
     if container.embedded is not None:
         container = apply_embedded_metadata(reader.source.name, container, options)
-    return _finish(container, described, properties, options)
+    return _finish(container, properties, options)
 
 
-def _finish(
-    container: Container,
-    described: Mapping[str | None, TensorEntry],
-    properties: Properties,
-    options: OpenOptions,
-) -> Container:
+def _finish(container: Container, properties: Properties, options: OpenOptions) -> Container:
     """Add attributes of the file, and coordinates, after embedded metadata have been applied."""
     tensors = []
     for tensor in container.tensors:
-        entry = described[tensor.encoding["tensorfmt"].get("component")]
+        entry = container.parsed[tensor.encoding["tensorfmt"].get("component")]
         requested = options.dims if container.embedded is None else None
         dims = name_dims(requested, tensor.name, tensor.dims)
         stored, attrs = entry.attrs, entry.attrs
@@ -162,10 +157,9 @@ def _finish(
             attrs |= {"unit": 1.0, header.APPLIED_UNIT: entry.unit}
         encoding = dict(tensor.encoding, tensorfmt={**tensor.encoding["tensorfmt"], "dims": dims})
         tensors.append(tensor._replace(dims=dims, attrs=attrs, encoding=encoding))
-    taken = {label.name for label in container.coordinates}
-    labels = _build_labels(described, properties, tensors, taken)
-    coordinates = (*container.coordinates, *labels)
-    return replace(container, tensors=tuple(tensors), coordinates=coordinates, embedded=None)
+    container = replace(container, tensors=tuple(tensors), embedded=None)
+    labels = _build_labels(container, properties)
+    return replace(container, coordinates=(*container.coordinates, *labels))
 
 
 def _multiply(value: Any, factor: float) -> Any:
@@ -323,17 +317,13 @@ def _find_occupied(entry: TensorEntry) -> Array | None:
     return np.asarray(energies < fermi) if is_number else None
 
 
-def _build_labels(
-    described: Mapping[str | None, TensorEntry],
-    properties: Properties,
-    tensors: Sequence[Tensor],
-    taken: set[str],
-) -> Iterator[Tensor]:
+def _build_labels(container: Container, properties: Properties) -> Iterator[Tensor]:
     """Yield occupied states, and properties, as coordinates with names that are not taken."""
-    taken |= {name for tensor in tensors for name in (tensor.name, *tensor.dims)}
+    taken = {name for tensor in container.tensors for name in (tensor.name, *tensor.dims)}
+    taken |= {coordinate.name for coordinate in container.coordinates}
     dimensions: list[tuple[str, str, Dimension]] = []
-    for tensor in tensors:
-        entry = described[tensor.encoding["tensorfmt"].get("component")]
+    for tensor in container.tensors:
+        entry = container.parsed[tensor.encoding["tensorfmt"].get("component")]
         dimensions += zip(tensor.dims, entry.dims, entry.dimensions, strict=True)
         occupied = _find_occupied(entry)
         if occupied is not None and header.OCCUPIED not in taken:
