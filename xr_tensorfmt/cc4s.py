@@ -6,7 +6,6 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -99,7 +98,7 @@ def open_calculation(
     if header.OCCUPIED in merged.coords:
         occupied = merged.coords[header.OCCUPIED].values
         parts |= {"h": np.flatnonzero(occupied), "p": np.flatnonzero(~occupied)}
-    known = {replace(state, length=x.size, part=part): x for part, x in parts.items()}
+    known = {Dimension(x.size, header.STATE, part): x for part, x in parts.items()}
     for dim, item in chain.from_iterable(zip(dims[x], dimensions[x], strict=True) for x in dims):
         if item in known and (label := dim.lower()) not in merged:
             merged = merged.assign_coords({label: (dim, known[item], header.STATE_NUMBER)})

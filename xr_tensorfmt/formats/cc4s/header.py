@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from math import isclose
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -147,8 +147,7 @@ def get_unit_keys(shape: Sequence[int], types: Sequence[str | None]) -> tuple[st
     return ()
 
 
-@dataclass(frozen=True)
-class Dimension:
+class Dimension(NamedTuple):
     """A dimension. ``<type>.yaml`` has its properties."""
 
     length: int
@@ -356,10 +355,9 @@ def make_dims_unique(tensors: Iterable[Sequence[Dimension]]) -> list[tuple[str, 
             name = next(
                 candidate
                 for candidate in chain(known, new)
-                if candidate not in names and lengths.get(candidate, length) == length
+                if candidate not in names and lengths.setdefault(candidate, length) == length
             )
             known[name] = None
-            lengths[name] = length
             names.append(name)
         names_of_tensors.append(tuple(names))
     return names_of_tensors

@@ -27,7 +27,7 @@ from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.datasets.cf import RELATED
 from xr_tensorfmt.errors import TensorFormatError, warn
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
-from xr_tensorfmt.formats.cc4s.header import Dimension
+from xr_tensorfmt.formats.cc4s.header import ENERGIES, STATE, VERTEX, Dimension
 from xr_tensorfmt.formats.cc4s.layouts import TextLine
 from xr_tensorfmt.formats.cc4s.yaml_text import format_yaml, is_portable, parse_fields, simplify
 from xr_tensorfmt.writing.checked_input import CheckedInput, get_file_info
@@ -104,7 +104,7 @@ def _plan_tensor(
     element = conversion.element
     was_text = get_file_info(variable, "cc4s").get("elements") == header.TEXT
     # Some programs read energies only as text.
-    is_text = elements == "text" if elements else was_text or cc4s_object == header.ENERGIES
+    is_text = elements == "text" if elements else was_text or cc4s_object == ENERGIES
     metadata, noted = _split_attrs(checked, name, variable, cc4s_object, types)
     fields = {
         "version": header.VERSION,
@@ -137,9 +137,8 @@ def check_unit(path: str, name: str, variable: Variable) -> float:
     if is_applied or stored != unit:
         raise ValueError(
             f"{path}: {name!r} has the unit {unit}, but {stored} in the file that it was opened "
-            "from, and cc4s may rely on that; open it without apply_unit=True and keep 'unit', or "
-            "delete the attribute 'applied_unit', if any, and call drop_encoding() on it if no "
-            "file of its calculation has another unit"
+            "from; open it without apply_unit=True and keep 'unit', or, if all tensors have the "
+            "new unit, delete the attribute 'applied_unit', if any, and call drop_encoding()"
         )
     return float(unit)
 
@@ -238,7 +237,7 @@ def _remove_numbers(checked: CheckedInput, cc4s_object: str) -> CheckedInput:
 def _remove_occupied(checked: CheckedInput, name: str, metadata: Mapping[str, Any]) -> CheckedInput:
     """Remove the coordinate that the reader derives, and warn if it would change."""
     energies, fermi = metadata.get("energies"), metadata.get("fermiEnergy")
-    if name == header.ENERGIES and energies and not isinstance(fermi, int | float):
+    if name == ENERGIES and energies and not isinstance(fermi, int | float):
         warn(
             f"{checked.path}: the attribute fermiEnergy of {name!r} is {fermi!r}, but cc4s counts "
             "the occupied states below it; set it to a number"
@@ -309,7 +308,7 @@ def check_types(path: str, cc4s_object: str, name: str, variable: Variable, type
     if fits or actual == list(get_file_info(variable, "cc4s").get("types", ())):
         return
     # Only the vertex and the energies have all states.
-    whole = [] if cc4s_object in header.DIMENSIONS else [Dimension(-1, header.STATE)] * 2
+    whole = [] if cc4s_object in header.DIMENSIONS else [Dimension(-1, STATE)] * 2
     dims = header.make_dims_unique([whole, [*map(Dimension, variable.shape, expected)]])[1]
     raise ValueError(
         f"{path}: {name!r} has the dims {variable.dims}, but cc4s expects the types {expected} for "
@@ -336,13 +335,12 @@ def check_states(
 
     The numbers are the coordinates ``state``, ... of `open_calculation`. Slices have some of them.
     """
-    numbers, whole = _find_numbers(path, coordinates), (header.ENERGIES, header.VERTEX)
-    has_energies = header.ENERGIES in tensors
+    numbers, whole = _find_numbers(path, coordinates), (ENERGIES, VERTEX)
     axes = [
         (name, axis, dim)
         for name in sorted(tensors, key=lambda name: name not in whole)
         for axis, dim in enumerate(tensors[name].dims)
-        if dim in numbers or (has_energies and str(dim).partition("_")[0] == header.STATE)
+        if dim in numbers or (ENERGIES in tensors and str(dim).partition("_")[0] == STATE)
         if not re.fullmatch(r"Sliced\w*", name)
     ]
     for name, axis, dim in axes:

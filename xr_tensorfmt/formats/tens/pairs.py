@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,8 +32,7 @@ SIGNS = {"x": 1, "-x": -1}
 MAX_OPERATIONS = 5040
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """The relation ``T[i] = sign * T[j]`` with ``j[p] = i[axes[p]]``."""
 
     axes: tuple[int, ...]
@@ -151,8 +150,7 @@ class Pairs(WholeLayout):
         return values
 
 
-@dataclass(frozen=True)
-class Symmetry:
+class Symmetry(NamedTuple):
     """The relation ``T[a, b, ...] = s(T[index_map])``. The code defines the operation s."""
 
     code: str

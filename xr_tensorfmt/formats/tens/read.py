@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, Pairs, Symmetry, build_
 
 VERSION_0_9 = 0x9000
 VERSION_1_0 = 0x10000
-_VERSIONS = (VERSION_0_9, VERSION_1_0)
 _CODES = {b"IEEE": "<f", b"uint": "<u", b"UINT": ">u", b"sint": "<i", b"SINT": ">i"}
 INDEX_VALUE_FLAG = 1
 
@@ -75,7 +74,7 @@ class TensHeader:
         cursor.check(magic == MAGIC, "the magic number", repr(magic), repr(MAGIC), hint)
         actual, expected = f"0x{version:08x}", "0x00009000 (0.9) or 0x00010000 (1.0)"
         hint = "another version or a corrupt header; write the file again with a supported one"
-        cursor.check(version in _VERSIONS, "the version", actual, expected, hint, _VERSION_AT)
+        cursor.check(version in DTYPES, "the version", actual, expected, hint, _VERSION_AT)
         field, expected = "the number type", f"one of {', '.join(map(repr, _CODES))}"
         cursor.check(number_type in _CODES, field, repr(number_type), expected, skip=_TYPE_AT)
         field, expected = "the count of numbers per element", "1, 2, 4 or 8"
@@ -131,8 +130,7 @@ CHUNK_UNIT = 8
 MAX_CHUNKS = 4096
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Header of a chunk, with its offset in the file."""
 
     magic: bytes
