@@ -1100,6 +1100,8 @@ def test_chunks_are_those_of_the_dims_of_the_dataset(tmp_path: Path, size: Any) 
     assert len(ds.CoulombVertex.chunks[2]) > 1  # the chunks of other dimensions are preferred
     assert all(coordinate.chunks is None for coordinate in ds.coords.values())
     xr.testing.assert_identical(ds.compute(), plain.compute())
+    with pytest.raises(ValueError, match="'Stat'"):
+        open_calculation(tmp_path, chunks={"Stat": 2})
 
 
 @pytest.mark.parametrize("change", [lambda tensor: tensor, lambda tensor: tensor * 1])
