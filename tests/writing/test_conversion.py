@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -124,20 +123,18 @@ def test_any_value_is_exact_or_an_error(data: st.DataObject) -> None:
         assert is_same(converted[0].item(), value.item())
 
 
-@dataclass(frozen=True)
 class Float6(Element):
     """A float of 3 bits of exponent and 2 of mantissa, as in GGUF: no infinity and no NaN."""
 
-    name = "float6_e2m3fn"
-    stored = np.dtype(np.uint8)
-    dtype = np.dtype(np.float32)
+    def __init__(self) -> None:
+        super().__init__("float6_e2m3fn", np.dtype(np.uint8), np.dtype(np.float32))
 
     def encode(self, values: np.ndarray) -> np.ndarray:
         """Saturate, as converters of models do."""
         return values.astype(ml_dtypes.float6_e2m3fn).view(np.uint8)
 
-    def decode_into(self, values: np.ndarray, raw: np.ndarray) -> None:
-        values[...] = raw.view(ml_dtypes.float6_e2m3fn)
+    def decode(self, raw: np.ndarray) -> np.ndarray:
+        return raw.view(ml_dtypes.float6_e2m3fn).astype(np.float32)
 
 
 FLOATS = [

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,10 +38,11 @@ def get_dtype_name(dtype: Any) -> str:
     return str(dtype.name)
 
 
+@dataclass(frozen=True)
 class Element(ABC):
-    """A numeric type of a file, a frozen dataclass. Its values are in native byte order.
+    """A numeric type of a file. Its values are in native byte order.
 
-    Attributes
+    Parameters
     ----------
     name : str
         The usual name of the stored type (``"float64"``).
@@ -49,28 +50,13 @@ class Element(ABC):
         dtypes of the bytes in the file, and of the values.
     """
 
-    if TYPE_CHECKING:  # a subclass has fields or properties
-
-        @property
-        def name(self) -> str: ...  # noqa: D102
-
-        @property
-        def stored(self) -> np.dtype[Any]: ...  # noqa: D102
-
-        @property
-        def dtype(self) -> np.dtype[Any]: ...  # noqa: D102
+    name: str
+    stored: np.dtype[Any]
+    dtype: np.dtype[Any]
 
     @abstractmethod
-    def decode_into(self, values: Array, raw: Array) -> None:
-        """Convert stored elements, of any strides and alignment, to contiguous `values`."""
-
     def decode(self, raw: Array) -> Array:
-        """Convert stored elements, without a copy if they are native and aligned."""
-        if self.is_native and raw.flags.aligned:
-            return raw
-        values = np.empty(raw.shape, dtype=self.dtype)
-        self.decode_into(values, raw)
-        return values
+        """Convert stored elements, of any strides and alignment, to values."""
 
     def encode(self, values: Array) -> Array:
         """Convert values to contiguous stored elements, rounded to the nearest."""
@@ -84,7 +70,7 @@ class Element(ABC):
     @property
     def is_native(self) -> bool:
         """Whether the stored bytes equal the bytes of the values."""
-        return False
+        return self.stored == self.dtype
 
     @property
     def encoding(self) -> np.dtype[Any]:
@@ -92,57 +78,35 @@ class Element(ABC):
         return build_file_dtype(self.name, self.dtype)
 
 
-@dataclass(frozen=True)
 class Plain(Element):
     """Elements that have a numpy dtype, with the byte order of the file."""
 
-    file_dtype: np.dtype[Any]
-
-    @property
-    def name(self) -> str:
-        """The dtype's name."""
-        return get_dtype_name(self.file_dtype)
-
-    @property
-    def stored(self) -> np.dtype[Any]:
-        """The dtype with the byte order of the file."""
-        return self.file_dtype
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype in native byte order."""
-        return self.file_dtype.newbyteorder("=")
+    def __init__(self, file_dtype: np.dtype[Any]) -> None:
+        super().__init__(get_dtype_name(file_dtype), file_dtype, file_dtype.newbyteorder("="))
 
     @property
     def encoding(self) -> np.dtype[Any]:
         """The dtype with the byte order of the file."""
-        return build_file_dtype(self.name, self.file_dtype)
+        return build_file_dtype(self.name, self.stored)
 
-    @property
-    def is_native(self) -> bool:
-        """Whether the byte order is native."""
-        return self.stored == self.dtype
-
-    def decode_into(self, values: Array, raw: Array) -> None:
-        """Convert to native byte order."""
-        np.copyto(values, raw)
+    def decode(self, raw: Array) -> Array:
+        """Convert to native byte order. Native, aligned elements are not copied."""
+        return raw if self.is_native and raw.flags.aligned else raw.astype(self.dtype, order="C")
 
     def encode(self, values: Array) -> Array:
         """Convert to the byte order of the file. Native values are not copied."""
         return np.ascontiguousarray(values, dtype=self.stored).reshape(values.shape)
 
 
-@dataclass(frozen=True)
 class Boolean(Element):
     """A byte: 0 is False and any other value is True. numpy's bool allows only 0 and 1."""
 
-    name = "bool"
-    stored = np.dtype(np.uint8)
-    dtype = np.dtype(np.bool_)
+    def __init__(self) -> None:
+        super().__init__("bool", np.dtype(np.uint8), np.dtype(np.bool_))
 
-    def decode_into(self, values: Array, raw: Array) -> None:
+    def decode(self, raw: Array) -> Array:
         """Compare with zero."""
-        np.not_equal(raw, 0, out=values)
+        return raw.astype(np.bool_, order="C")
 
     def encode(self, values: Array) -> Array:
         """Convert to bytes 0 and 1, because an array of bool may contain other bytes."""
@@ -159,39 +123,33 @@ FLOAT8_NAMES = tuple(
 """Names of the one-byte dtypes of ml_dtypes that `Narrow` supports."""
 
 
-@dataclass(frozen=True)
 class Narrow(Element):
     """A floating-point number of one or two bytes, bfloat16, that ml_dtypes defines.
 
     Values are float32, without loss.
     """
 
-    name: str
-    order: Literal["<", ">"] = "<"
-    dtype = np.dtype(np.float32)
-
-    @property
-    def stored(self) -> np.dtype[Any]:
-        """The bits."""
-        return np.dtype(np.uint8 if self.name in FLOAT8_NAMES else f"{self.order}u2")
+    def __init__(self, name: str, order: Literal["<", ">"] = "<") -> None:
+        bits = np.dtype(np.uint8 if name in FLOAT8_NAMES else f"{order}u2")
+        super().__init__(name, bits, np.dtype(np.float32))
 
     @property
     def narrow(self) -> Element:
         """Elements whose values have the dtype of ml_dtypes."""
-        return Plain(_get_narrow_dtype(self.name).newbyteorder(self.order))
+        return Plain(_get_narrow_dtype(self.name).newbyteorder(self.stored.byteorder))
 
-    def decode_into(self, values: Array, raw: Array) -> None:
+    def decode(self, raw: Array) -> Array:
         """Convert to float32. Looking up bytes is several times faster than ml_dtypes."""
         if raw.itemsize > 1:
             native = raw.astype(np.uint16, copy=False)
-            np.copyto(values, native.view(_get_narrow_dtype(self.name)))
-            return
-        table = _compute_float8_values(self.name)
+            return native.view(_get_narrow_dtype(self.name)).astype(np.float32, order="C")
+        values, table = np.empty(raw.shape, self.dtype), _compute_float8_values(self.name)
         flat, results = np.ravel(raw), values.reshape(-1)
         for start in range(0, flat.size, _CACHED_INDICES):
             part = slice(start, start + _CACHED_INDICES)
             # "clip" is the fastest mode, and no byte is out of bounds.
             np.take(table, flat[part], out=results[part], mode="clip")
+        return values
 
     def encode(self, values: Array) -> Array:
         """Round to nearest, ties to even. Values that are too large become infinite or NaN."""

@@ -62,7 +62,7 @@ class Gathered(Layout):
         return Plan(
             source,
             Extents.empty(),
-            lambda *_: self._combine(source, selection),
+            lambda _: self._combine(source, selection),
             parts=lambda: (plan for plan, _ in self.gather(source, selection)),
         )
 
@@ -167,7 +167,7 @@ class WholeLayout(Layout):
         if not selection.size:
             return super().plan(source, selection)
 
-        def decode(*_: object) -> Array:
+        def decode(_: Bytes) -> Array:
             content = self.kept.get(lambda: self.parse(source, self.read_pieces(source)))
             return self.pick(source, content, selection)
 
@@ -180,7 +180,7 @@ class WholeLayout(Layout):
         start, stop = self.bounds
         for first in range(start, stop, PIECE_BYTES):
             piece = Extents.single(first, min(first + PIECE_BYTES, stop))
-            yield Plan(source, piece, lambda packed, _: packed)
+            yield Plan(source, piece, lambda packed: packed)
 
     def read_pieces(self, source: Source) -> Iterator[Bytes]:
         """Read all bytes in pieces."""

@@ -66,7 +66,7 @@ class Layout:
     def plan(self, source: Source, selection: Selection) -> Plan:
         """Plan the read of a selection, in batches if that needs less memory."""
         if not selection.size:
-            return Plan(source, Extents.empty(), lambda *_: np.empty(selection.shape, self.dtype))
+            return Plan(source, Extents.empty(), lambda _: np.empty(selection.shape, self.dtype))
         positions = None
         if selection.is_pointwise:
             selection, positions = selection.sort()
@@ -80,16 +80,14 @@ class Layout:
 
     def plan_batch(self, source: Source, batch: Selection) -> Plan:
         """Plan the read of a selection at once."""
-        return Plan(source, self.locate(batch), lambda packed, out: self.decode(packed, batch, out))
+        return Plan(source, self.locate(batch), lambda packed: self.decode(packed, batch))
 
     def locate(self, selection: Selection) -> Extents:
         """Return the byte ranges to read for a selection, which must not be empty."""
         raise NotImplementedError(f"{type(self).__name__} has no byte ranges of its own")
 
-    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
-        """Convert bytes to values.
-
-        Return `out`, or another array, which may share the memory of `packed` if it needs all.
+    def decode(self, packed: Bytes, selection: Selection) -> Array:
+        """Convert bytes to values, which may share the memory of `packed` if they need all.
 
         Parameters
         ----------
@@ -97,8 +95,6 @@ class Layout:
             The concatenated bytes of ``locate(selection)``. They may be overwritten.
         selection : Selection
             The elements. Single elements are different and sorted.
-        out : ndarray of `dtype`, optional
-            A contiguous array for the values. A layout may ignore it.
         """
         raise NotImplementedError(f"{type(self).__name__} does not decode bytes itself")
 
@@ -172,13 +168,9 @@ class Dense(Layout):
         """Return one range per run of consecutive elements."""
         return selection.runs(self._item, self.offset)
 
-    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
+    def decode(self, packed: Bytes, selection: Selection) -> Array:
         """View the bytes as elements if they need no conversion, otherwise convert them."""
-        raw = packed.view(self.element.stored).reshape(selection.shape)
-        if out is None:
-            return self.element.decode(raw)
-        self.element.decode_into(out, raw)
-        return out
+        return self.element.decode(packed.view(self.element.stored).reshape(selection.shape))
 
     def plan_batch(self, source: Source, batch: Selection) -> Plan:
         """Plan to fetch the runs, or the range with all of them if the gaps are short."""
@@ -189,11 +181,9 @@ class Dense(Layout):
         start = self.offset + sum([int(axis[0]) * stride for axis, stride in axes])
         steps = [axis.step * stride for axis, stride in axes if isinstance(axis, range)]
 
-        def decode(packed: Bytes, out: Array | None) -> Array:
+        def decode(packed: Bytes) -> Array:
             raw: Array = np.ndarray(batch.shape, self.element.stored, packed, strides=steps)
-            values = np.empty(batch.shape, dtype=self.dtype) if out is None else out
-            self.element.decode_into(values, raw)
-            return values
+            return np.ascontiguousarray(self.element.decode(raw))
 
         extents = Extents.single(start, start + batch.span * self._item)
         return Plan(source.allow_windows(), extents, decode, batch.size * self._item)
@@ -245,7 +235,7 @@ class InMemory(Layout):
 
     def plan(self, source: Source, selection: Selection) -> Plan:
         """Plan to copy the selected values."""
-        return Plan(source, Extents.empty(), lambda *_: pick_values(self.values, selection))
+        return Plan(source, Extents.empty(), lambda _: pick_values(self.values, selection))
 
 
 def pick_values(values: Array, selection: Selection) -> Array:

@@ -304,7 +304,7 @@ def _plan_vectorized(layout: Layout, source: Source, key: Sequence[slice | Integ
     arrays = _broadcast(key, layout.shape)
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     if 0 in shape:
-        return Plan(source, Extents.empty(), lambda *_: np.empty(shape, layout.dtype))
+        return Plan(source, Extents.empty(), lambda _: np.empty(shape, layout.dtype))
     # Axes of the tensor that vary along the same axis of the result are read as points. The other
     # axes are independent.
     varying = list(map(_find_varying_axes, arrays))

@@ -149,9 +149,7 @@ class Plan:
     extents : Extents
         The byte ranges. Empty for values in memory, or of parts.
     decode : callable
-        Converts the concatenated bytes to values. The second argument is a contiguous array for the
-        values, or None. Returns this array, or another one that holds no more memory than its
-        values.
+        Converts the concatenated bytes to values, which hold no more memory than their own.
     needed_bytes : int, optional
         Bytes of the values among the bytes of `extents`: all of them by default.
     parts : callable, optional
@@ -161,19 +159,18 @@ class Plan:
 
     source: Source
     extents: Extents
-    decode: Callable[[Bytes, Array | None], Array]
+    decode: Callable[[Bytes], Array]
     needed_bytes: int = -1
     parts: Callable[[], Iterable[Plan]] = tuple
 
-    def read(self, out: Array | None = None) -> Array:
+    def read(self) -> Array:
         """Fetch and decode."""
         has_bytes = len(self.extents) > 0
-        packed = self.source.read(self.extents) if has_bytes else np.empty(0, np.uint8)
-        return self.decode(packed, out)
+        return self.decode(self.source.read(self.extents) if has_bytes else np.empty(0, np.uint8))
 
     def convert(self, convert: Callable[[Array], Array]) -> Plan:
         """Return the plan of values that are computed from those of this plan."""
-        return replace(self, decode=lambda packed, _: convert(self.decode(packed, None)))
+        return replace(self, decode=lambda packed: convert(self.decode(packed)))
 
     def iterate_fetches(self) -> Iterator[Plan]:
         """Yield this plan and its parts if they have byte ranges, without reading."""
@@ -204,15 +201,13 @@ def plan_batches(
             stop += batch.size
             yield stop, batch
 
-    def decode(*_: object) -> Array:
+    def decode(_: Bytes) -> Array:
         values = np.empty(shape, dtype=dtype)
 
         def read_batch(numbered: tuple[int, Selection]) -> None:
             stop, batch = numbered
             target = values.reshape(-1)[stop - batch.size : stop].reshape(batch.shape)
-            decoded = plan(batch).read(target)
-            if decoded is not target:
-                target[...] = decoded
+            target[...] = plan(batch).read()
 
         list((source.run if is_concurrent else map)(read_batch, number()))
         return values

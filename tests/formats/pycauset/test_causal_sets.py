@@ -82,9 +82,9 @@ def test_blocks_without_relations_are_not_decoded(
 ) -> None:
     decode, decoded = Packed.decode, []
 
-    def record(layout: Packed, packed: Any, selection: Any, out: Any = None) -> Any:
+    def record(layout: Packed, packed: Any, selection: Any) -> Any:
         decoded.append(selection.size)
-        return decode(layout, packed, selection, out)
+        return decode(layout, packed, selection)
 
     monkeypatch.setattr(Packed, "decode", record)
     sizes = []

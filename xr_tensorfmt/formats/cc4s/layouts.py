@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Array, Plain
+from xr_tensorfmt.core.elements import Array, Element, Plain
 from xr_tensorfmt.core.extents import Bytes, Integers
 from xr_tensorfmt.core.gathered import WholeLayout, put_at
 from xr_tensorfmt.core.header import HeaderReader
@@ -104,14 +104,14 @@ class Text(WholeLayout):
         return HeaderReader(source).error(field, actual, expected, _HINT, offset)
 
 
-@dataclass(frozen=True)
 class TextLine(Plain):
-    """A number as a line of text. Its fixed width lets chunks be written in parallel."""
+    """A number as a line of text. Its fixed width lets chunks be written in parallel.
 
-    @property
-    def stored(self) -> np.dtype[Any]:
-        """Strings: ``-1.2345678901234567e+100`` and a newline, or two of them in parentheses."""
-        return np.dtype("S52" if self.dtype.kind == "c" else "S25")
+    A line is ``-1.2345678901234567e+100`` and a newline, or two of these numbers in parentheses.
+    """
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        Element.__init__(self, dtype.name, np.dtype("S52" if dtype.kind == "c" else "S25"), dtype)
 
     def encode(self, values: Array) -> Array:
         """Format values with 17 digits, which are exact."""

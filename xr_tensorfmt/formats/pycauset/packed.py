@@ -143,7 +143,7 @@ class Packed(Layout):
         width = int(columns[-1] - columns[0]) + 1
         return super().batch_size(source, selection) * len(columns) // width
 
-    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
+    def decode(self, packed: Bytes, selection: Selection) -> Array:
         """Decode the columns from the first to the last one, row by row."""
         shape, selection = selection.shape, self._as_matrix(selection)
         if self._is_sparse(selection):
@@ -172,7 +172,7 @@ class Packed(Layout):
                 row[lead:] = unpacked[bit : bit + width - lead].view(np.bool_)
             else:
                 stop = start + (width - lead) * stored.itemsize
-                self.element.decode_into(row[lead:], packed[start:stop].view(stored))
+                row[lead:] = self.element.decode(packed[start:stop].view(stored))
 
     def _decode_elements(self, packed: Bytes, selection: Selection) -> Array:
         values = np.zeros(selection.size, dtype=self.dtype)

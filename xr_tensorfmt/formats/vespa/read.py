@@ -205,7 +205,7 @@ class Blocks(Layout):
         starts = self.find_cells(selection.indices[0]) + start * item
         return Extents.uniform(starts, (stop - start) * item)
 
-    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
+    def decode(self, packed: Bytes, selection: Selection) -> Array:
         """Decode the selected cells of every block."""
         element = self.header.element
         raw = packed.view(element.stored)
@@ -216,10 +216,7 @@ class Blocks(Layout):
             if runs.starts.size > 1:
                 picked = np.add.outer(runs.starts - start, np.arange(runs.lengths[0]))
                 raw = raw[:, picked.ravel()]
-        if out is None:
-            return element.decode(raw).reshape(selection.shape)
-        element.decode_into(out, raw.reshape(out.shape))
-        return out
+        return element.decode(raw).reshape(selection.shape)
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode cells without their labels, which a region does not change."""
@@ -265,7 +262,7 @@ class Labels(Layout):
         starts = self.blocks.offsets[indices_to_array(blocks)]
         return Extents(starts, self.blocks.find_cells(blocks) - starts)
 
-    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
+    def decode(self, packed: Bytes, selection: Selection) -> Array:
         """Decode the labels of one dimension."""
         sizes = self.locate(selection).lengths
         labels = decode_labels(packed, np.cumsum(sizes) - sizes, self.dimension)
