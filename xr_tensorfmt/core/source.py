@@ -52,7 +52,7 @@ class Source(ABC):
     """Whether values may be views of memory maps (mmap), copies from them (auto), or neither."""
     high_latency: bool = False
     """Whether requests have a high latency. Few large requests are best then."""
-    batch_bytes: int = 8 << 20
+    batch_bytes: int = 4 << 20
     """Bytes of values to read and decode at a time."""
     short_gap: int = 512
     """Mean bytes of the gaps between ranges up to which it is faster to read the gaps, too."""
