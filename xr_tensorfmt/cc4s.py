@@ -163,7 +163,7 @@ def to_calculation(
         tensors.attrs = ds.attrs
         for name, variable in variables.items():
             write.check_types(str(directory), file, name, variable, types)
-            checked.warn_of_order(name, variable.dims)
+            checked.warn_of_order(name, checked.variables[name])
             info = tensors[name].encoding["tensorfmt"]
             info |= {"format": "cc4s", "types": tuple(types[str(dim)] for dim in variable.dims)}
             info["component"] = components[name] if components[name] != name else None

@@ -101,16 +101,6 @@ def build_dataset(container: Container, source: Source, keywords: Keywords) -> D
     return ds
 
 
-def get_file_dims(
-    name: str, variable: Variable, dataset_encoding: Mapping[str, Any]
-) -> tuple[Hashable, ...]:
-    """Return the dims that a variable, or the one it has replaced, had in an opened file."""
-    dims = get_info(variable.encoding).get("dims")
-    if dims is None:
-        dims = get_info(dataset_encoding).get("dims", {}).get(name, ())
-    return tuple(dims)
-
-
 def get_info(encoding: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the properties of a file in an encoding, which a user may have changed."""
     info = encoding.get("tensorfmt")

@@ -24,7 +24,7 @@ from xarray import Coordinates, Dataset, DataTree, Variable
 
 from xr_tensorfmt.core.file_format import Container, Tensor
 from xr_tensorfmt.core.layout import InMemory
-from xr_tensorfmt.datasets.building import check_separator, get_file_dims, get_info
+from xr_tensorfmt.datasets.building import check_separator, get_info
 from xr_tensorfmt.errors import did_you_mean, shorten
 
 MARK = "%"
@@ -304,9 +304,10 @@ def _collect_members(tree: DataTree, separator: str) -> Iterator[_Member]:
             is_coordinate = name in dataset.coords
             renamed = variable.to_base_variable()
             renamed.dims = tuple(dims[path][dim] for dim in variable.dims)
-            file_dims = get_file_dims(str(name), variable, dataset.encoding)
-            info = {"dims": tuple(dims[path].get(dim, dim) for dim in file_dims)}
-            renamed.encoding["tensorfmt"] = {**get_info(variable.encoding), **info}
+            replaced = {"dims": get_info(dataset.encoding).get("dims", {}).get(name, ())}
+            info = {**replaced, **get_info(variable.encoding)}
+            info["dims"] = tuple(dims[path].get(dim, dim) for dim in info["dims"])
+            renamed.encoding["tensorfmt"] = info
             key = f"{start}{unquote(str(name).rstrip(MARK))}"
             yield _Member(path, str(name), is_coordinate, variable.dims, key, renamed)
 

@@ -206,7 +206,7 @@ def select_stored(
         (stored if is_stored else embedded)[name] = coordinate
     variables = []
     for key, variable in stored.items():
-        checked.warn_of_order(key, variable.dims)
+        checked.warn_of_order(key, variable)
         conversion = checked.choose_conversion(key, variable, elements)
         narrow = conversion.element.narrow
         if narrow is not conversion.element and variable.dtype == narrow.dtype:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -14,7 +14,7 @@ from xr_tensorfmt.core.elements import Array, Element, Plain, get_dtype_name, ge
 from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
 from xr_tensorfmt.datasets import cf
-from xr_tensorfmt.datasets.building import get_file_dims, get_info
+from xr_tensorfmt.datasets.building import get_info
 from xr_tensorfmt.errors import did_you_mean, shorten, warn
 from xr_tensorfmt.writing.file_plan import Conversion, format_dtype, is_numeric
 
@@ -137,8 +137,6 @@ class CheckedInput:
         Name of the file in its directory.
     is_encoded : bool
         Whether `encode` was called.
-    file_dims : mapping of str to tuple
-        The dims of variables in the file from which they, or replaced variables, were opened.
     """
 
     path: str
@@ -150,21 +148,13 @@ class CheckedInput:
     drop: frozenset[str]
     file_name: str = ""
     is_encoded: bool = False
-    file_dims: Mapping[str, tuple[Hashable, ...]] = field(default_factory=dict)
 
-    def warn_of_order(self, name: str, dims: Sequence[Hashable]) -> None:
+    def warn_of_order(self, name: str, variable: Variable) -> None:
         """Warn if dims are in another order than in the file from which a variable was opened.
 
         Only for formats whose readers identify dimensions by their position.
-
-        Parameters
-        ----------
-        name : str
-            The variable.
-        dims : sequence of hashable
-            Its dims in the order of the file to write.
         """
-        known = self.file_dims.get(name, ())
+        dims, known = variable.dims, get_info(variable.encoding).get("dims", ())
         kept = [dim for dim in known if dim in dims]
         renamed = [dim for dim in dims if dim not in known]
         if len(known) == len(dims):  # a dimension that was renamed is still on its axis
@@ -239,7 +229,7 @@ class CheckedInput:
             method = "drop_encoding()" if attr in cf.RELATED else "drop_attrs()"
             losses.append(("attrs", f"the attribute {attr!r}", f"call {method}"))
         self.refuse_losses(*losses)
-        self.warn_of_order(name, variable.dims)
+        self.warn_of_order(name, variable)
         return name, variable
 
     def refuse_losses(self, *losses: Loss) -> None:
@@ -343,16 +333,12 @@ def check_input(
     for name, variable in variables.items():
         _check_variable(path, name, variable, is_coordinate=name in dataset.coords)
     resolved = resolve_encoding(variables, dataset.coords, encoding or {})
+    file_dims = get_info(dataset.encoding).get("dims", {})
     merged = {
-        name: _merge_encoding(variable, resolved.get(name, {}))
+        name: _merge_encoding(variable, resolved.get(name, {}), file_dims.get(name))
         for name, variable in variables.items()
     }
     coordinates = {name: merged.pop(name) for name in variables if name in dataset.coords}
-    file_dims = {
-        name: get_file_dims(name, variable, dataset.encoding)
-        for name, variable in variables.items()
-        if variable.ndim > 1
-    }
     return CheckedInput(
         path=path,
         format=format,
@@ -362,13 +348,17 @@ def check_input(
         encoding=resolved,
         drop=dropped,
         file_name=file_name,
-        file_dims=file_dims,
     )
 
 
-def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variable:
-    """Return a variable with the requested encoding, and references in its attributes."""
-    if not (variable.encoding or requested or isinstance(variable, IndexVariable)):
+def _merge_encoding(
+    variable: Variable, requested: Mapping[str, Any], replaced_dims: Sequence[Hashable] | None
+) -> Variable:
+    """Return a variable with the requested encoding, and references in its attributes.
+
+    `replaced_dims` are the dims in the opened file of the variable that it may have replaced.
+    """
+    if not (variable.encoding or requested or replaced_dims or isinstance(variable, IndexVariable)):
         return variable
     merged: Variable = variable.to_base_variable()
     encoding = dict(merged.encoding)
@@ -379,6 +369,8 @@ def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variabl
     if not cf.VALUE_KEYS.isdisjoint(requested):  # as in `xarray.Dataset.to_netcdf`
         encoding = {key: value for key, value in encoding.items() if key not in cf.VALUE_KEYS}
     encoding.update(requested)
+    if replaced_dims:
+        encoding["tensorfmt"] = {"dims": replaced_dims, **get_info(encoding)}
     references = {key: encoding.pop(key) for key in cf.RELATED & encoding.keys()}
     merged.encoding = encoding
     merged.attrs = {**references, **merged.attrs}

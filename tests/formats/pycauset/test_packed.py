@@ -264,7 +264,7 @@ def test_column_is_one_short_piece_per_row() -> None:
     assert set(extents.lengths.tolist()) <= {1, 2}
     source = HollowSource(b"", 4096 + layout.nbytes)  # type: ignore[attr-defined]
     assert not read(layout, source, selection).any()
-    # The gaps between rows are small, so they are fetched too, 8 MiB at a time.
+    # The gaps between rows are small, so they are fetched too, several MiB at a time.
     assert len(source.requests) <= 5
 
 

@@ -99,7 +99,7 @@ def _plan_tensor(
     is_only = len(checked.variables) == 1  # sets have other names
     if is_only and (conflict := header.find_rank_conflict(cc4s_object, variable.ndim)):
         warn(f"{checked.path}: {name!r} has {conflict}")
-    checked.warn_of_order(name, variable.dims)
+    checked.warn_of_order(name, variable)
     conversion = checked.choose_conversion(name, variable, ELEMENTS_BY_DTYPE)
     element = conversion.element
     was_text = get_file_info(variable, "cc4s").get("elements") == header.TEXT

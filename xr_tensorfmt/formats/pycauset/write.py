@@ -48,7 +48,7 @@ def plan(
         raise build_choice_error("matrix_type", matrix_type, WRITTEN)
     checked = checked.encode(ELEMENTS)
     name, variable = checked.single_variable
-    checked.warn_of_order(name, variable.dims)
+    checked.warn_of_order(name, variable)
     required = "one or two dimensions" if variable.ndim not in (1, 2) else ""
     if matrix_type is not None and not required:
         required = _find_required(matrix_type, variable.shape)

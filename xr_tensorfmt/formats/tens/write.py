@@ -39,7 +39,7 @@ def plan(checked: CheckedInput, *, version: Literal["1.0", "0.9"] | None = None)
         )
     checked = checked.encode(read.DTYPES[read.VERSION_1_0])
     name, variable = checked.single_variable
-    checked.warn_of_order(name, variable.dims)
+    checked.warn_of_order(name, variable)
     header, conversion = _build_header(checked, read.VERSION_1_0)
     nbytes = prod(variable.shape) * conversion.element.stored.itemsize
     data = read.pack_chunk_header(read.DENSE_DATA, nbytes)
