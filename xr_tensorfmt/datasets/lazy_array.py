@@ -161,9 +161,8 @@ class _OpenedVariable(Variable):
     def _replace(self, *args: Any, **keywords: Any) -> Any:
         """Return a Variable, unless it is a copy, which xarray may chunk."""
         replaced, lazy = super()._replace(*args, **keywords), find_lazy_tensor(self)
-        if lazy is None or find_lazy_tensor(replaced) is not lazy:
-            replaced.__class__ = Variable  # type: ignore[assignment]
-        return replaced
+        is_copy = lazy is not None and find_lazy_tensor(replaced) is lazy
+        return replaced if is_copy else replaced.to_base_variable()
 
 
 class _OpenedLabels(_OpenedVariable):
@@ -174,16 +173,14 @@ class _OpenedLabels(_OpenedVariable):
 
 def prepare_to_chunk(ds: Dataset) -> None:
     """Let xarray load labels instead of chunking them: those in the header, and some others."""
-    for variable in ds.variables.values():
-        if type(variable) is Variable:
-            variable.__class__ = _OpenedVariable  # which has no attributes of its own
-    for name, coord in ds.coords.items():
-        variable, lazy = ds.variables[name], find_lazy_tensor(coord.variable)
+    for name, variable in ds.variables.items():
+        lazy = find_lazy_tensor(variable)
         is_in_header = lazy is not None and isinstance(lazy.array.layout, InMemory)
-        is_small = coord.ndim == 1 and coord.size <= MAX_LOADED_LABELS
+        is_small = variable.ndim == 1 and variable.size <= MAX_LOADED_LABELS
         # xarray loads the labels of an index, unless the user asks it not to.
-        if coord.dims != (name,) and (is_in_header or is_small):
-            variable.__class__ = _OpenedLabels
+        is_labels = name in ds.coords and variable.dims != (name,) and (is_in_header or is_small)
+        # Neither class has attributes of its own. `Coordinates` would replace other variables.
+        variable.__class__ = _OpenedLabels if is_labels else _OpenedVariable
 
 
 def get_lazy_data(variable: Variable) -> Any:
