@@ -133,9 +133,7 @@ PIECE_BYTES = 4 << 20
 class WholeLayout(Layout):
     """Values that are found only in all bytes of a range. The first read keeps them in memory."""
 
-    kept: CachedValue[Any] = field(
-        default_factory=CachedValue, compare=False, repr=False, kw_only=True
-    )
+    kept: CachedValue = field(default_factory=CachedValue, compare=False, repr=False, kw_only=True)
     """The parsed content."""
 
     @property

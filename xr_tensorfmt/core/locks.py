@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Any
 from weakref import WeakValueDictionary
-
-Value = TypeVar("Value")
 
 
 def call_in_children(call: Callable[[], object]) -> None:
@@ -39,11 +37,11 @@ def share_lock(key: Hashable) -> ForkSafeLock:
         return _shared.setdefault(key, ForkSafeLock())
 
 
-class CachedValue(Generic[Value]):
+class CachedValue:
     """A value that is computed once by all threads. It is not pickled."""
 
     def __init__(self) -> None:
-        self._value: Value | None = None
+        self._value: Any = None
         self._lock = ForkSafeLock()
 
     @property
@@ -51,7 +49,7 @@ class CachedValue(Generic[Value]):
         """Whether the value was computed."""
         return self._value is not None
 
-    def get(self, compute: Callable[[], Value]) -> Value:
+    def get(self, compute: Callable[[], Any]) -> Any:
         """Return the value. The first caller computes it while others wait."""
         with self._lock.current:
             if self._value is None:
@@ -61,5 +59,5 @@ class CachedValue(Generic[Value]):
     def __dask_tokenize__(self) -> str:
         return type(self).__name__
 
-    def __reduce__(self) -> tuple[type[CachedValue[Value]], tuple[()]]:
+    def __reduce__(self) -> tuple[type[CachedValue], tuple[()]]:
         return CachedValue, ()

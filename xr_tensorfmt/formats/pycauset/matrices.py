@@ -11,10 +11,11 @@ from zipfile import ZipInfo
 import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Boolean, Element, Plain
+from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.gathered import Gathered, put_at
 from xr_tensorfmt.core.header import MAX_ITEM_BYTES, MAX_TENSOR_BYTES, Fields, check_size
 from xr_tensorfmt.core.layout import Dense, InMemory, Layout, Transposed
-from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.selection import Selection, array_to_indices
 from xr_tensorfmt.core.source import Source, Step
 from xr_tensorfmt.errors import Finding
 from xr_tensorfmt.formats.pycauset import HEADER_BYTES
@@ -215,5 +216,20 @@ def build_blocks(shape: tuple[int, int], blocks: Sequence[Block]) -> Gathered:
 
 def _gather_blocks(blocks: Sequence[Block], _: Source, selection: Selection) -> Iterator[Step]:
     for source, layout, corner in blocks:
-        inner, target = selection.crop(corner, layout.shape)
+        moved = [x - low for x, low in zip(selection.index_arrays, corner, strict=True)]
+        inner, target = _crop(moved, layout.shape, is_pointwise=selection.is_pointwise)
         yield layout.plan(source, inner), put_at(target)
+
+
+def _crop(
+    moved: Sequence[Integers], shape: tuple[int, ...], *, is_pointwise: bool
+) -> tuple[Selection, Any]:
+    """Return the selection inside a block, and the index of its elements in the values."""
+    axes = list(zip(moved, shape, strict=True))
+    if is_pointwise:
+        inside = [(indices >= 0) & (indices < length) for indices, length in axes]
+        target = np.flatnonzero(np.logical_and.reduce(inside))
+        return Selection(shape, tuple(indices[target] for indices in moved), True), target
+    parts = tuple(slice(*np.searchsorted(indices, (0, length))) for indices, length in axes)
+    inner = (indices[part] for indices, part in zip(moved, parts, strict=True))
+    return Selection(shape, tuple(map(array_to_indices, inner))), parts
