@@ -15,7 +15,8 @@ from tests import cc4sfiles
 from tests.commands import run_ok
 from tests.opening import open_lazily, open_tensor
 from xr_tensorfmt import cc4s, to_file, validate
-from xr_tensorfmt.sources import find_matches, find_source, is_url, list_names, open_stream
+from xr_tensorfmt.formats.vespa.feeds import open_stream
+from xr_tensorfmt.sources import find_matches, find_source, is_url, list_names
 
 SUFFIXES = [".mag", ".tens", ".safetensors", ".npy", ".pycauset", ".tbf", ".yaml"]
 SUFFIXES += [".safetensors.index.json"]

@@ -14,7 +14,7 @@ from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source, check_timeout
 from xr_tensorfmt.datasets import cf
-from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray, select_all
+from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray
 from xr_tensorfmt.errors import shorten
 
 Keywords = Mapping[str, Any]
@@ -152,8 +152,7 @@ def _build_variable(tensor: Tensor, source: Source, target: int) -> Variable:
         encoding["preferred_chunks"] = {dim: size for dim, size, total in lengths if size < total}
     if array.dtype.kind in "mM":
         del encoding["dtype"]  # with other engines, xarray chooses the dtype of times on disk
-    lazy = LazyTensor(array, select_all(len(array.shape)))
-    return Variable(tensor.dims, lazy, tensor.attrs, encoding, fastpath=True)
+    return Variable(tensor.dims, LazyTensor(array), tensor.attrs, encoding, fastpath=True)
 
 
 def _limit_chunk(layout: Layout, target: int) -> tuple[int, ...]:

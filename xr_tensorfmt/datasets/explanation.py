@@ -251,19 +251,3 @@ def _record_reads(name: str, array: Any) -> list[ChunkRead]:
     finally:
         plan_recorder.reset(token)
     return sorted(reads, key=attrgetter("chunk"))
-
-
-def find_values(array: Any) -> Iterator[Any]:
-    """Yield the values in the tasks of a dask array, such as persisted chunks and lazy arrays."""
-    graph = dask.optimize(array)[0].dask  # type: ignore[attr-defined,no-untyped-call]
-    pending = list(dict(graph).values())
-    while pending:
-        node = pending.pop()
-        if isinstance(node, list | tuple):
-            pending.extend(node)
-        elif isinstance(node, dict):
-            pending.extend(node.values())
-        elif hasattr(node, "func") and hasattr(node, "args"):  # a task
-            pending.extend([*node.args, *node.kwargs.values()])
-        else:
-            yield getattr(node, "value", node)

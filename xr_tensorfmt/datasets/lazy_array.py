@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -73,12 +72,6 @@ class TensorArray(BackendArray):
         from xr_tensorfmt.sources.requests import run_in_thread  # noqa: PLC0415  # not needed to open a file
 
         return await run_in_thread(self.__getitem__, key)
-
-
-@cache
-def select_all(rank: int) -> BasicIndexer:
-    """Return the key of all elements. xarray would create one per tensor, which takes longer."""
-    return BasicIndexer((slice(None),) * rank)
 
 
 class LazyTensor(LazilyIndexedArray):

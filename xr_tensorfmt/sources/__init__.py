@@ -9,10 +9,10 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from errno import ENOENT
-from functools import partial
 from glob import glob, has_magic
-from io import BufferedReader, BytesIO
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import unquote
 
@@ -33,9 +33,6 @@ ARCHIVES = ("zip", "tar", "libarchive")
 _CACHES = ("simplecache", "filecache", "blockcache", "cached")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(://|::)")
 _MODES = get_args(InputOutput)
-
-# Bytes of the buffer of a stream: parts of several requests for a store.
-_BUFFER_BYTES = 16 << 20
 
 
 def get_path(file: Any) -> Any:
@@ -143,25 +140,6 @@ def _wrap(file: Any) -> Source:
     return FileObject(BytesIO(content), name=f"<{content.nbytes} bytes in memory>")
 
 
-def open_stream(source: Source) -> BufferedReader:
-    """Return a file object that reads a Source, with its checks, retries and time limits."""
-    from fsspec.spec import AbstractBufferedFile  # noqa: PLC0415  # slow to import
-
-    class Stream(AbstractBufferedFile):  # type: ignore[misc]
-        closed = False  # a property would be called for each line
-
-        def _fetch_range(self, start: int, end: int) -> bytes:
-            return source.read_bytes(start, min(end, source.size))
-
-        def seek(self, loc: int, whence: int = os.SEEK_SET) -> int:
-            if whence == os.SEEK_END:
-                loc = max(loc, -source.size)  # codecs try shorter files
-            return int(super().seek(loc, whence))
-
-    raw = Stream(source, source.name, cache_type="none", size=source.size)
-    return BufferedReader(raw, _BUFFER_BYTES)
-
-
 def list_names(directory: Any, storage_options: Options = None, fs: Any = None) -> list[str]:
     """Return the sorted names of files in a directory, without hidden ones, as ``._X`` of macOS."""
     directory = get_path(directory)
@@ -169,10 +147,9 @@ def list_names(directory: Any, storage_options: Options = None, fs: Any = None) 
         with os.scandir(os.path.expanduser(directory)) as entries:
             names = [entry.name for entry in entries if not entry.is_dir()]
     else:
-        location, call = _find_store(directory, storage_options, fs)
-        path = location.path.rstrip("/") or "/"
-        location.fs.invalidate_cache(path)
-        infos = call("ls", path, detail=True)
+        call, location = _find_store(directory, storage_options, fs)
+        location = replace(location, path=location.path.rstrip("/") or "/")
+        infos = call(location, "ls", detail=True)
         paths = [info["name"].rstrip("/") for info in infos if info["type"] != "directory"]
         names = list(map(os.path.basename, paths))
     return sorted({name for name in names if not name.startswith(".")})
@@ -185,23 +162,23 @@ def find_matches(path: Any, storage_options: Options = None, fs: Any = None) -> 
         local = os.path.expanduser(path)
         is_name = not has_magic(local) or os.path.lexists(local)
         return [path] if is_name else sorted(glob(local))
-    location, call = _find_store(path, storage_options, fs)
+    call, location = _find_store(path, storage_options, fs)
     pattern = location.path.partition("?")[0] if "://" in location.path else location.path
     if not has_magic(pattern):
         return [path]
     with suppress(FileNotFoundError, NotADirectoryError):
-        call("info", location.path)
+        call(location, "info")
         return [path]
-    matches = sorted(call("glob", location.path))
+    matches = sorted(call(location, "glob"))
     visible = [match for match in matches if not os.path.basename(match).startswith(".")]
     return visible if fs is not None else [location.replace_path(match).url for match in visible]
 
 
 def _find_store(
     path: Any, storage_options: Options, fs: Any
-) -> tuple[Location, Callable[..., Any]]:
-    """Return a location, and a function that calls a method of its file system with retries."""
+) -> tuple[Callable[..., Any], Location]:
+    """Return a function that calls a method of a file system with retries, and a location."""
     from xr_tensorfmt.sources import locations, stores  # noqa: PLC0415  # slow to import
 
     location = locations.locate_for_reading(path, storage_options, fs, DEFAULT_TIMEOUT)
-    return location, partial(stores.call_store, location)
+    return stores.call_fresh, location

@@ -170,18 +170,14 @@ def _start_info(location: Location) -> Future[dict[str, Any]]:
     return _start_call(location, "info", location.path)
 
 
-def call_store(location: Location, *call: Any, **options: Any) -> Any:
-    """Call a method of a file system, such as ``ls`` of a path, with retries and time limits."""
-    return wait_for_result(_start_call(location.renew_after_fork(), *call, **options))
-
-
 def call_fresh(location: Location, method: str, *arguments: Any, **options: Any) -> Any:
     """Call a method for a file or object that may have changed, with retries if in a store."""
     fs, path = location.fs, location.path
     fs.invalidate_cache(path)
     if location.is_local:
         return location.call(partial(getattr(fs, method), path, *arguments, **options))
-    return call_store(location, method, path, *arguments, **options)
+    location = location.renew_after_fork()
+    return wait_for_result(_start_call(location, method, path, *arguments, **options))
 
 
 def read_fresh(location: Location, **bounds: int) -> bytes | None:

@@ -12,6 +12,7 @@ from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
+from dask.base import optimize
 from dask.delayed import Delayed
 from xarray import DataArray, Variable
 
@@ -24,7 +25,6 @@ from xr_tensorfmt.core.layout import read as read_selection
 from xr_tensorfmt.core.selection import Indices, Selection, array_to_indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import cf
-from xr_tensorfmt.datasets.explanation import find_values
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, get_lazy_data, unwrap
 from xr_tensorfmt.errors import SourceChangedError, did_you_mean, shorten
 from xr_tensorfmt.sources.local import LocalFile, find_mapped_file
@@ -286,6 +286,22 @@ def _load_own(variable: Variable, paths: Collection[str]) -> Variable:
         if is_own:
             return variable.copy(data=variable.values.copy())
     return variable
+
+
+def find_values(array: Any) -> Iterator[Any]:
+    """Yield the values in the tasks of a dask array, such as persisted chunks and lazy arrays."""
+    graph = optimize(array)[0].dask  # type: ignore[no-untyped-call]
+    pending = list(dict(graph).values())
+    while pending:
+        node = pending.pop()
+        if isinstance(node, list | tuple):
+            pending.extend(node)
+        elif isinstance(node, dict):
+            pending.extend(node.values())
+        elif hasattr(node, "func") and hasattr(node, "args"):  # a task
+            pending.extend([*node.args, *node.kwargs.values()])
+        else:
+            yield getattr(node, "value", node)
 
 
 def _check_attrs(path: str, name: str, variable: Variable, stored: Mapping[str, Any]) -> None:

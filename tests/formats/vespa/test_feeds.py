@@ -833,7 +833,7 @@ def test_size_of_a_decompressed_feed_is_limited(
 ) -> None:
     monkeypatch.setattr(feeds, "MAX_LINE_BYTES", 3 << 14)
     monkeypatch.setattr(feeds, "MAX_EXPANSION", 10)
-    monkeypatch.setattr("xr_tensorfmt.sources._BUFFER_BYTES", 1 << 20)  # is as large as the limit
+    monkeypatch.setattr(feeds, "_BUFFER_BYTES", 1 << 20)  # is as large as the limit
     path = tmp_path / f"feed.jsonl.{suffix}"
     with fsspec.open(path, "wb", compression="infer") as file:
         for _ in range(24):

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 
 import orjson
 from fsspec.compression import compr
+from fsspec.spec import AbstractBufferedFile
 from fsspec.utils import infer_compression
 
 from xr_tensorfmt.core.header import MAX_VALUES
@@ -33,7 +34,7 @@ from xr_tensorfmt.formats.vespa.json_forms import (
     show,
 )
 from xr_tensorfmt.formats.vespa.spec import VespaHeader, pack_string
-from xr_tensorfmt.sources import find_matches, find_source, get_path, is_remote, open_stream
+from xr_tensorfmt.sources import find_matches, find_source, get_path, is_remote
 
 MAX_LINE_BYTES = 64 << 20
 """Limit on the bytes of a line, and of all documents that extend over several lines."""
@@ -41,6 +42,8 @@ MAX_LINE_BYTES = 64 << 20
 MAX_EXPANSION = 1000
 """Limit on the size of a decompressed feed, relative to its compressed size."""
 
+# Bytes of the buffer of a stream: parts of several requests for a store.
+_BUFFER_BYTES = 16 << 20
 _MARGIN = MARGIN.encode()
 # Characters between documents, also between those of a list.
 _SEPARATORS = (MARGIN + "[],").encode()
@@ -93,6 +96,27 @@ def _find_paths(path: Any, options: Mapping[str, Any]) -> list[Any]:
     if not matches:
         raise FileNotFoundError(ENOENT, "no feed matches this pattern", name)
     return matches
+
+
+class _Stream(AbstractBufferedFile):  # type: ignore[misc]
+    """A file object that reads a Source, with its checks, retries and time limits."""
+
+    closed = False  # a property would be called for each line
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        content: bytes = self.fs.read_bytes(start, min(end, self.size))
+        return content
+
+    def seek(self, loc: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_END:
+            loc = max(loc, -self.size)  # codecs try shorter files
+        return int(super().seek(loc, whence))
+
+
+def open_stream(source: Source) -> BufferedReader:
+    """Return a buffered file object that reads a Source."""
+    raw = _Stream(source, source.name, cache_type="none", size=source.size)
+    return BufferedReader(raw, _BUFFER_BYTES)
 
 
 def open_feeds(paths: Iterable[Any], options: Mapping[str, Any]) -> Iterator[Feed]:
