@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from xr_tensorfmt.core.source import Fill, Source
+from xr_tensorfmt.core.source import Source
 
 
 class LoggingSource(Source):
@@ -20,14 +20,17 @@ class LoggingSource(Source):
     def read_field(self, start: int, length: int) -> bytes: ...
 
     @contextmanager
-    def open(self) -> Iterator[Fill]:
-        def fill(start: int, buffer: memoryview) -> int:
-            self.requests.append((start, len(buffer)))
-            piece = self.read_field(start, len(buffer))
-            buffer[: len(piece)] = piece
-            return len(piece)
+    def open(self) -> Iterator[LoggingSource]:
+        yield self
 
-        yield fill
+    def seek(self, start: int) -> None:
+        self.position = start
+
+    def readinto(self, buffer: memoryview) -> int:
+        self.requests.append((self.position, len(buffer)))
+        piece = self.read_field(self.position, len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
 
     @property
     def fetched(self) -> int:

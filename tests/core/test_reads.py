@@ -18,6 +18,7 @@ from tests import families
 from tests import vespafiles as vf
 from tests.recording import RecordingSource
 from tests.servers import MemoryStore
+from xr_tensorfmt.core import source as source_module
 from xr_tensorfmt.sources import local
 from xr_tensorfmt.writing.region import find_values
 
@@ -123,18 +124,18 @@ def test_values_keep_only_their_own_memory(name: str, io: str, tmp_path: Path) -
 def record_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
     """Record first byte and stop of the system calls that read or map a file."""
     calls: list[tuple[int, int]] = []
-    fill, build_window = local._fill, local._build_window
+    read_into, build_window = source_module.read_into, local._build_window
 
     def record_read(file: Any, start: int, buffer: memoryview) -> int:
         calls.append((start, start + len(buffer)))
-        return fill(file, start, buffer)
+        return read_into(file, start, buffer)
 
     def record_map(descriptor: int, origin: int, length: int) -> Any:
         calls.append((origin, origin + length))
         return build_window(descriptor, origin, length)
 
     with monkeypatch.context() as patch:
-        patch.setattr(local, "_fill", record_read)
+        patch.setattr(source_module, "read_into", record_read)
         patch.setattr(local, "_build_window", record_map)
         yield calls
 

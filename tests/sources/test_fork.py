@@ -23,6 +23,7 @@ from tests.opening import open_lazily
 from tests.processes import run_in_child, run_python
 from tests.servers import HttpStore
 from xr_tensorfmt.core.locks import CachedValue
+from xr_tensorfmt.core.source import read_into
 from xr_tensorfmt.sources import find_source
 from xr_tensorfmt.sources.local import FileObject
 
@@ -105,8 +106,8 @@ def test_fork_while_thread_reads_file_object() -> None:
 
     def read() -> bool:
         buffer = np.empty(8, np.uint8)
-        with source.open() as fill:
-            return fill(0, buffer.data) == 8
+        with source.open() as file:
+            return read_into(file, 0, buffer.data) == 8
 
     with hold_in_thread(reading):
         assert run_in_child(read)

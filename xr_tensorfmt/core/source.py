@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-Fill = Callable[[int, memoryview], int]
-"""Fills a buffer with bytes from an offset, and returns the number of bytes read."""
-
 InputOutput = Literal["auto", "mmap", "read"]
 """How to read a local file."""
 
@@ -69,8 +66,8 @@ class Source(ABC):
         """Name in the directory. Its suffix selects a format, and it may name sibling files."""
         return os.path.basename(self.name)
 
-    def open(self) -> AbstractContextManager[Fill]:
-        """Open the source for a batch of requests, unless it overrides `read`."""
+    def open(self) -> AbstractContextManager[Any]:
+        """Open a binary file object for a batch of requests, unless it overrides `read`."""
         raise NotImplementedError
 
     def sibling(self, path: str) -> tuple[Source, bytes] | None:
@@ -111,11 +108,11 @@ class Source(ABC):
     def read(self, extents: Extents) -> Bytes:
         """Fetch at least one byte range, and return the concatenated bytes, owned by the caller."""
         packed = np.empty(extents.nbytes, dtype=np.uint8)
-        with self.open() as fill:
+        with self.open() as file:
             requests = self.plan_requests(extents)
             for start, stop, ranges, out in extents.iterate_transfers(requests, packed):
                 buffer = out if out.size == stop - start else np.empty(stop - start, dtype=np.uint8)
-                self._fill(fill, start, buffer)
+                self._fill(file, start, buffer)
                 if buffer is not out:
                     ranges.gather(buffer, start, out)
         return packed
@@ -124,11 +121,10 @@ class Source(ABC):
         """Fetch one short range. Raises like `read`."""
         return self.read(Extents.single(start, stop)).tobytes()
 
-    def _fill(self, fill: Fill, start: int, target: Bytes) -> None:
-        view = target.data
+    def _fill(self, file: Any, start: int, target: Bytes) -> None:
         done = 0
         while done < target.size:
-            count = fill(start + done, view[done:])
+            count = read_into(file, start + done, target.data[done:])
             if not count:
                 end, expected = start + done, f"{target.size} bytes from byte {start} on"
                 hint = "the file was truncated while it was open; fetch it again"
@@ -136,6 +132,16 @@ class Source(ABC):
                     self.name, "the file's end", end, expected, hint, offset=end
                 )
             done += count
+
+
+def read_into(file: Any, start: int, buffer: memoryview) -> int:
+    """Read bytes from an offset into a buffer, and return their number."""
+    file.seek(start)
+    if hasattr(file, "readinto"):
+        return int(file.readinto(buffer))
+    piece = memoryview(file.read(len(buffer)))  # obstore returns a buffer that is not bytes
+    buffer[: len(piece)] = piece
+    return len(piece)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from errno import EMFILE
-from functools import partial
 from io import BytesIO, FileIO
 from operator import attrgetter
 from typing import Any, BinaryIO, Self
@@ -26,7 +25,7 @@ import numpy as np
 
 from xr_tensorfmt.core.extents import PAGE, Bytes, Extents
 from xr_tensorfmt.core.locks import ForkSafeLock, share_lock
-from xr_tensorfmt.core.source import Fill, InputOutput, Source
+from xr_tensorfmt.core.source import InputOutput, Source
 from xr_tensorfmt.errors import SAME_BYTES, SourceChangedError, build_directory_error, redact
 
 # Before Python 3.13, a memory map keeps a file descriptor open. Our maps use at most a quarter of
@@ -63,15 +62,6 @@ def _open_file(path: str) -> Iterator[FileIO]:
             yield file
     finally:
         os.close(descriptor)
-
-
-def _fill(file: BinaryIO | FileIO, start: int, buffer: memoryview) -> int:
-    file.seek(start)
-    if hasattr(file, "readinto"):
-        return int(file.readinto(buffer))
-    piece = memoryview(file.read(len(buffer)))  # obstore returns a buffer that is not bytes
-    buffer[: len(piece)] = piece
-    return len(piece)
 
 
 def _build_window(descriptor: int, origin: int, length: int) -> _Window:
@@ -163,16 +153,11 @@ class LocalFile(Source):
         self._check(os.stat(self.path))
 
     @contextmanager
-    def _open_unchanged(self) -> Iterator[FileIO]:
+    def open(self) -> Iterator[FileIO]:
+        """Open the file for a batch of reads, and check that it has not changed."""
         with _open_file(self.path) as file:
             self._check(os.fstat(file.fileno()))
             yield file
-
-    @contextmanager
-    def open(self) -> Iterator[Fill]:
-        """Open the file for a batch of reads, and check that it has not changed."""
-        with self._open_unchanged() as file:
-            yield partial(_fill, file)
 
     def allow_windows(self) -> LocalFile:
         """Return the file with ``io="mmap"`` unless the user chose another mode."""
@@ -205,7 +190,7 @@ class LocalFile(Source):
     def _map(self, start: int, stop: int) -> Bytes:
         """Map a range, copy-on-write."""
         origin = start - start % mmap.ALLOCATIONGRANULARITY
-        with self._open_unchanged() as file:
+        with self.open() as file:
             window = _build_window(file.fileno(), origin, stop - origin)
         window.path = self.path
         _windows.add(window)
@@ -240,7 +225,7 @@ class FileObject(Source):
         return self._token
 
     @contextmanager
-    def open(self) -> Iterator[Fill]:
+    def open(self) -> Iterator[BinaryIO]:
         """Lock the file object for a batch of reads. All sources of it share its position."""
         file, lock, process = self._shared
         if process != os.getpid() and not isinstance(file, BytesIO):
@@ -249,7 +234,7 @@ class FileObject(Source):
         with lock.current:
             position = file.tell()
             try:
-                yield partial(_fill, file)
+                yield file
             finally:
                 file.seek(position)
 
