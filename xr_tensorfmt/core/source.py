@@ -148,25 +148,16 @@ def read_into(file: Any, start: int, buffer: memoryview) -> int:
 class Plan:
     """A read: byte ranges to fetch at once, and the function that makes values of their bytes.
 
-    Parameters
-    ----------
-    source : Source
-        The file.
-    extents : Extents
-        The byte ranges. Empty for values in memory, or of parts.
-    decode : callable
-        Converts the concatenated bytes to values, which hold no more memory than their own.
-    needed_bytes : int, optional
-        Bytes of the values among the bytes of `extents`: all of them by default.
-    parts : callable, optional
-        Yields the plans of the parts that `decode` reads. They are built one by one, so that a plan
-        is smaller than its values.
+    There are no ranges for values in memory, or of parts. The values hold no more memory than their
+    own.
     """
 
     source: Source
     extents: Extents
     decode: Callable[[Bytes], Array]
+    # Bytes of the values among the bytes of the ranges, or -1 for all.
     needed_bytes: int = -1
+    # Yields the plans of the parts that `decode` reads, one by one, since a list might be large.
     parts: Callable[[], Iterable[Plan]] = tuple
 
     def read(self) -> Array:

@@ -117,8 +117,8 @@ class RemoteFile(Source):
 
     def check_unchanged(self) -> None:
         """Raise OSError or SourceChangedError if the object was replaced or removed."""
-        info = wait_for_result(_start_info(self.location.renew_after_fork()))
-        if self.expected_version.differs(version := Version.from_info(info)):
+        version = Version.from_info(call_fresh(self.location, "info"))
+        if self.expected_version.differs(version):
             raise build_changed_error(self.name, version, self.expected_version)
 
 
@@ -127,7 +127,7 @@ def open_remote(location: Location) -> tuple[RemoteFile, bytes]:
     location = location.renew_after_fork()
     head = bytearray(HEAD_BYTES)
     request = RangeRequest(location, 0, HEAD_BYTES)
-    future_info = _start_info(location)
+    future_info = _start_call(location, "info")
     attempt = partial(_request_range, request, memoryview(head))
     future_response = start_request(request, attempt)
     try:
@@ -164,20 +164,12 @@ async def _request_range(request: RangeRequest, buffer: memoryview) -> RangeResp
     return response
 
 
-def _start_info(location: Location) -> Future[dict[str, Any]]:
-    """Start a request for size and version of an object."""
-    location.fs.invalidate_cache(location.path)  # a cached listing may have an older version
-    return _start_call(location, "info", location.path)
-
-
 def call_fresh(location: Location, method: str, *arguments: Any, **options: Any) -> Any:
     """Call a method for a file or object that may have changed, with retries if in a store."""
-    fs, path = location.fs, location.path
-    fs.invalidate_cache(path)
     if location.is_local:
-        return location.call(partial(getattr(fs, method), path, *arguments, **options))
-    location = location.renew_after_fork()
-    return wait_for_result(_start_call(location, method, path, *arguments, **options))
+        call = partial(getattr(location.fs, method), location.path, *arguments, **options)
+        return location.call(call)
+    return wait_for_result(_start_call(location.renew_after_fork(), method, *arguments, **options))
 
 
 def read_fresh(location: Location, **bounds: int) -> bytes | None:
@@ -187,8 +179,11 @@ def read_fresh(location: Location, **bounds: int) -> bytes | None:
     return None
 
 
-def _start_call(location: Location, *call: Any, **options: Any) -> Future[Any]:
-    return start_request(RangeRequest(location), partial(_call, location.fs, *call, **options))
+def _start_call(location: Location, method: str, *arguments: Any, **options: Any) -> Future[Any]:
+    fs, path = location.fs, location.path
+    fs.invalidate_cache(path)  # a cached listing may have an older version
+    call = partial(_call, fs, method, path, *arguments, **options)
+    return start_request(RangeRequest(location), call)
 
 
 async def _call(fs: Any, method: str, path: str, *arguments: Any, **options: Any) -> Any:
