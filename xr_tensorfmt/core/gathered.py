@@ -15,17 +15,8 @@ from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.layout import Layout, pick_values
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.source import Plan, Source, Step
+from xr_tensorfmt.core.source import Plan, Source, Step, plan_steps
 from xr_tensorfmt.errors import Finding, TensorFormatError
-
-
-def put_at(index: Any) -> Callable[[Array, Array], None]:
-    """Return a function that sets the elements at an index."""
-
-    def put(values: Array, stored: Array) -> None:
-        values[index] = stored
-
-    return put
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +29,11 @@ class Gathered(Layout):
         As in `Layout`.
     gather : callable
         Returns the plans of the parts of a selection of a file, and functions that put their values
-        into the array of all values; None if they are this array. It is a function of a module or a
-        method, so that it pickles.
+        into the array of all values. It is a function of a module or a method, so that it pickles.
     inner : tuple of Layout
         The layouts that `validate` must read.
     fill_value : float
         Value of the elements outside all parts.
-    finish : callable, optional
-        Converts the values to `dtype`. It may overwrite them.
     """
 
     shape: tuple[int, ...]
@@ -53,31 +41,13 @@ class Gathered(Layout):
     gather: Callable[[Source, Selection], Iterable[Step]]
     inner: tuple[Layout, ...] = ()
     fill_value: float = 0
-    finish: Callable[[Array], Array] | None = None
 
     def plan(self, source: Source, selection: Selection) -> Plan:
         """Plan the parts one by one."""
         if not selection.size:
             return super().plan(source, selection)
-        return Plan(
-            source,
-            Extents.empty(),
-            lambda _: self._combine(source, selection),
-            parts=lambda: (plan for plan, _ in self.gather(source, selection)),
-        )
-
-    def _combine(self, source: Source, selection: Selection) -> Array:
-        # Memory pages of zeros that are not written to take no time.
-        values = np.zeros(selection.shape, dtype=self.dtype)
-        if self.fill_value:
-            values[...] = self.fill_value
-        for plan, put in self.gather(source, selection):
-            stored = plan.read()
-            if put is None:
-                values = stored
-            else:
-                put(values, stored)
-        return values if self.finish is None else self.finish(values)
+        steps = partial(self.gather, source, selection)
+        return plan_steps(source, selection.shape, self.dtype, steps, self.fill_value)
 
     def validate(self, source: Source) -> Iterator[Finding]:
         """Validate the inner layouts."""
@@ -92,37 +62,59 @@ class Gathered(Layout):
         return inner.chunk_shape(max(1, target * inner.dtype.itemsize // self.dtype.itemsize))
 
 
-def scale_layout(inner: Layout, scalar: complex, *, is_conjugated: bool = False) -> Gathered:
-    """Return the layout of values times a number in double precision. Zeros stay 0.0."""
-    dtype = inner.dtype
-    if scalar != 1:
-        is_complex = dtype.kind == "c" or scalar.imag != 0
-        dtype = np.dtype(np.complex128 if is_complex else np.float64)
-    finish = partial(_scale, dtype=dtype, scalar=scalar, is_conjugated=is_conjugated)
-    return Gathered(inner.shape, dtype, partial(_gather_all, inner), (inner,), finish=finish)
+@dataclass(frozen=True)
+class Scaled(Layout):
+    """Values times a number in double precision, or their conjugates. Zeros stay 0.0."""
 
+    inner: Layout
+    scalar: complex
+    is_conjugated: bool = False
 
-def _gather_all(inner: Layout, source: Source, selection: Selection) -> tuple[Step]:
-    return ((inner.plan(source, selection), None),)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the values."""
+        return self.inner.shape
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the products."""
+        dtype = self.inner.dtype
+        if self.scalar == 1:
+            return dtype
+        is_complex = dtype.kind == "c" or self.scalar.imag != 0
+        return np.dtype(np.complex128 if is_complex else np.float64)
 
-def _scale(values: Array, dtype: np.dtype[Any], scalar: complex, *, is_conjugated: bool) -> Array:
-    """Multiply, then conjugate, in place if the dtypes are equal."""
-    scaled = np.asarray(values, dtype=dtype)
-    if not (scaled.flags.forc and scaled.flags.writeable):
-        scaled = scaled.copy()
-    keeps_zeros = not scalar.imag and 0 < scalar.real < np.inf
-    is_zero = False if keeps_zeros else scaled == 0
-    with np.errstate(invalid="ignore", over="ignore"):
-        if scalar.imag:
-            scaled *= scalar
-        elif scalar != 1:
-            parts = scaled.ravel(order="K").view(np.float64)
-            parts *= scalar.real
-    scaled[is_zero] = 0
-    if is_conjugated and scaled.dtype.kind == "c":  # zeros keep their signs
-        np.conjugate(scaled, out=scaled, where=scaled != 0)
-    return scaled
+    def plan(self, source: Source, selection: Selection) -> Plan:
+        """Plan the read of the inner layout, and multiply its values."""
+        return self.inner.plan(source, selection).convert(self.scale)
+
+    def scale(self, values: Array) -> Array:
+        """Multiply, then conjugate, in place if the dtypes are equal."""
+        scaled, scalar = np.asarray(values, dtype=self.dtype), self.scalar
+        if not (scaled.flags.forc and scaled.flags.writeable):
+            scaled = scaled.copy()
+        keeps_zeros = not scalar.imag and 0 < scalar.real < np.inf
+        is_zero = False if keeps_zeros else scaled == 0
+        with np.errstate(invalid="ignore", over="ignore"):
+            if scalar.imag:
+                scaled *= scalar
+            elif scalar != 1:
+                parts = scaled.ravel(order="K").view(np.float64)
+                parts *= scalar.real
+        scaled[is_zero] = 0
+        if self.is_conjugated and scaled.dtype.kind == "c":  # zeros keep their signs
+            np.conjugate(scaled, out=scaled, where=scaled != 0)
+        return scaled
+
+    def validate(self, source: Source) -> Iterator[Finding]:
+        """Validate the inner layout."""
+        return self.inner.validate(source)
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Return the chunks of the inner layout."""
+        return self.inner.chunk_shape(
+            max(1, target * self.inner.dtype.itemsize // self.dtype.itemsize)
+        )
 
 
 PIECE_BYTES = 4 << 20

@@ -13,7 +13,7 @@ import numpy as np
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, contiguous_chunk
 from xr_tensorfmt.core.selection import MAX_RUNS, Selection, compute_row_major_strides
-from xr_tensorfmt.core.source import Plan, Source, plan_batches
+from xr_tensorfmt.core.source import Plan, Source, Step, plan_steps, put_at
 from xr_tensorfmt.errors import Finding, TensorFormatError
 
 EncodedBatch = tuple[Extents, Bytes]
@@ -74,9 +74,13 @@ class Layout:
         if selection.size <= size:
             plan = self.plan_batch(source, selection)
         else:
-            divide, plan_batch = partial(selection.divide, size), partial(self.plan_batch, source)
-            plan = plan_batches(source, divide, plan_batch, selection.shape, self.dtype)
+            steps = partial(self._plan_parts, source, selection, size)
+            plan = plan_steps(source, selection.shape, self.dtype, steps)
         return plan if positions is None else plan.convert(lambda values: values[positions])
+
+    def _plan_parts(self, source: Source, selection: Selection, size: int) -> Iterator[Step]:
+        for part, index in selection.iterate_parts(size):
+            yield self.plan_batch(source, part), put_at(index)
 
     def plan_batch(self, source: Source, batch: Selection) -> Plan:
         """Plan the read of a selection at once."""

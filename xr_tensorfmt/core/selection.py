@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents, Integers, contiguous_chunk, iterate_chunks
-from xr_tensorfmt.core.source import Plan, Source, plan_batches
+from xr_tensorfmt.core.source import Plan, Source, Step, plan_steps
 
 if TYPE_CHECKING:
     from xr_tensorfmt.core.layout import Layout
@@ -310,14 +310,19 @@ def _plan_points(
         points, step = dict(zip(points, np.unravel_index(flat, lengths), strict=True)), 1
     count = next(iter(points.values())).size
 
-    def divide() -> Iterator[Selection]:
+    def plan_parts() -> Iterator[Step]:
         for first in range(0, count, step):
-            batch = {axis: line[first : first + step] for axis, line in points.items()}
-            yield _select_points(layout.shape, batch, others)
+            part = slice(first, first + step)
+            batch = {axis: line[part] for axis, line in points.items()}
+            plan = layout.plan(source, _select_points(layout.shape, batch, others))
+            yield plan, partial(_put_points, part)
 
-    shape, plan_batch = (count, *outer.shape), partial(layout.plan, source)
-    plan = plan_batches(source, divide, plan_batch, shape, layout.dtype, is_concurrent=True)
-    return plan, order
+    shape = (count, *outer.shape)
+    return plan_steps(source, shape, layout.dtype, plan_parts, is_concurrent=True), order
+
+
+def _put_points(part: slice, values: Array, stored: Array) -> None:
+    values[part].reshape(stored.shape)[...] = stored
 
 
 def _select_points(

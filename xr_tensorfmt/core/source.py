@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from math import inf
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
@@ -19,9 +19,6 @@ import numpy as np
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import PAGE, Bytes, Extents
 from xr_tensorfmt.errors import TensorFormatError
-
-if TYPE_CHECKING:
-    from xr_tensorfmt.core.selection import Selection
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -177,39 +174,44 @@ class Plan:
             yield from part.iterate_fetches()
 
 
-Step = tuple[Plan, Callable[[Array, Array], object] | None]
+Step = tuple[Plan, Callable[[Array, Array], object]]
 """The plan of a part, and the function that puts its values into the array of all values."""
 
 
-def plan_batches(
+def put_at(index: Any) -> Callable[[Array, Array], None]:
+    """Return a function that sets the elements at an index."""
+
+    def put(values: Array, stored: Array) -> None:
+        values[index] = stored
+
+    return put
+
+
+def plan_steps(
     source: Source,
-    divide: Callable[[], Iterable[Selection]],
-    plan: Callable[[Selection], Plan],
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
+    steps: Callable[[], Iterable[Step]],
+    fill_value: float = 0,
     *,
     is_concurrent: bool = False,
 ) -> Plan:
-    """Plan to read selections, whose values follow each other in an array of a `shape`."""
-
-    def number() -> Iterator[tuple[int, Selection]]:
-        stop = 0
-        for batch in divide():
-            stop += batch.size
-            yield stop, batch
+    """Plan to read parts into an array, with a fill value elsewhere. Steps are made one by one."""
 
     def decode(_: Bytes) -> Array:
-        values = np.empty(shape, dtype=dtype)
+        # Memory pages of zeros that are not written to take no time.
+        values = np.zeros(shape, dtype=dtype)
+        if fill_value:
+            values[...] = fill_value
 
-        def read_batch(numbered: tuple[int, Selection]) -> None:
-            stop, batch = numbered
-            target = values.reshape(-1)[stop - batch.size : stop].reshape(batch.shape)
-            target[...] = plan(batch).read()
+        def read_step(step: Step) -> None:
+            plan, put = step
+            put(values, plan.read())
 
-        list((source.run if is_concurrent else map)(read_batch, number()))
+        list((source.run if is_concurrent else map)(read_step, steps()))
         return values
 
-    return Plan(source, Extents.empty(), decode, parts=lambda: map(plan, divide()))
+    return Plan(source, Extents.empty(), decode, parts=lambda: (plan for plan, _ in steps()))
 
 
 def check_timeout(timeout: object) -> float | None:

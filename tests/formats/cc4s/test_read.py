@@ -25,7 +25,7 @@ from tests.processes import run_script
 from tests.recording import RecordingSource
 from tests.servers import HttpStore, MemoryStore, S3Store
 from xr_tensorfmt import SourceChangedError, TensorFormatError, TensorFormatWarning, validate
-from xr_tensorfmt.core.gathered import scale_layout
+from xr_tensorfmt.core.gathered import Scaled
 from xr_tensorfmt.core.layout import InMemory, read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.cc4s import layouts as text
@@ -732,11 +732,10 @@ class TestUnits:
     @pytest.mark.parametrize("is_complex", [False, True])
     def test_values_of_each_order_are_multiplied_in_place(self, is_complex: bool, key: Any) -> None:
         values = cf.make_values((4, 5, 6), is_complex=is_complex)
-        layout = scale_layout(InMemory(values), 0.75)
-        assert layout.finish is not None
+        layout = Scaled(InMemory(values), 0.75)
         for array in (values.copy(order="C"), values.copy(order="F")):
             array.flags.writeable = key == ()
-            actual = layout.finish(array[key])
+            actual = layout.scale(array[key])
             assert np.shares_memory(actual, array) == (key == ())
             np.testing.assert_array_equal(actual, (values * 0.75)[key])
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element, Plain
 from xr_tensorfmt.core.extents import Bytes, Integers
-from xr_tensorfmt.core.gathered import WholeLayout, put_at
+from xr_tensorfmt.core.gathered import WholeLayout
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.source import Source, Step
+from xr_tensorfmt.core.source import Source, Step, put_at
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.cc4s.header import Properties, TensorEntry
 

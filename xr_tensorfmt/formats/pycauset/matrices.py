@@ -12,11 +12,11 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Boolean, Element, Plain
 from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.core.gathered import Gathered, put_at
+from xr_tensorfmt.core.gathered import Gathered
 from xr_tensorfmt.core.header import MAX_ITEM_BYTES, MAX_TENSOR_BYTES, Fields, check_size
 from xr_tensorfmt.core.layout import Dense, InMemory, Layout, Transposed
 from xr_tensorfmt.core.selection import Selection, array_to_indices
-from xr_tensorfmt.core.source import Source, Step
+from xr_tensorfmt.core.source import Source, Step, put_at
 from xr_tensorfmt.errors import Finding
 from xr_tensorfmt.formats.pycauset import HEADER_BYTES
 from xr_tensorfmt.formats.pycauset.packed import Packed
@@ -180,7 +180,7 @@ def build_mirrored(stored: Layout, sign: int) -> Gathered:
 def _gather_mirrored(
     stored: Layout, sign: int, source: Source, selection: Selection
 ) -> Iterator[Step]:
-    yield stored.plan(source, selection), None
+    yield stored.plan(source, selection), put_at(...)
     rows, columns = selection.mesh
     if rows.max() > columns.min():
 

@@ -14,7 +14,7 @@ import numpy as np
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, ceil_div, contiguous_chunk
 from xr_tensorfmt.core.file_format import Container, End, OpenOptions, Tensor, name_dims
-from xr_tensorfmt.core.gathered import Gathered, put_at
+from xr_tensorfmt.core.gathered import Gathered
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
@@ -26,7 +26,7 @@ from xr_tensorfmt.core.layout import (
 )
 from xr_tensorfmt.core.layout import read as read_layout
 from xr_tensorfmt.core.selection import Indices, Selection, indices_to_array
-from xr_tensorfmt.core.source import Source, Step
+from xr_tensorfmt.core.source import Source, Step, put_at
 from xr_tensorfmt.errors import Finding, TensorFormatError, shorten, warn
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
