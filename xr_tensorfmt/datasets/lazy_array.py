@@ -118,13 +118,9 @@ class _OpenedVariable(Variable):
 
     __slots__ = ()
 
-    @property
-    def data(self) -> Any:
-        """The values, as in `Variable.data`."""
-        return super().data
-
-    @data.setter
+    @Variable.data.setter  # type: ignore[attr-defined,untyped-decorator]
     def data(self, data: Any) -> None:
+        """Set the values, as in `Variable.data`."""
         # xarray wraps the array that it opens. It does not cache values that it will chunk.
         Variable.data.__set__(self, data)  # type: ignore[attr-defined]
         if isinstance(data, MemoryCachedArray):
