@@ -28,8 +28,8 @@ CONTRACT_VERSION = 1
 EMBEDDED_KEY = "xr_tensorfmt"
 """Key of the embedded metadata in formats with a dictionary of metadata."""
 
-MAX_FILLED_ELEMENTS = 1 << 40
-"""Limit on the elements of a tensor that opens dense although the file stores few of them."""
+# Limit on the elements of a tensor that opens dense although the file stores few of them.
+_MAX_FILLED_ELEMENTS = 1 << 40
 
 Names = Mapping[str, Sequence[str]] | Sequence[str] | None
 """Dimension names: a mapping by variable or pattern, or a sequence for a file of one variable."""
@@ -171,10 +171,10 @@ class OpenOptions:
         self, path: str, field: str, count: int, stored: object, offset: int | None
     ) -> None:
         """Raise TensorFormatError if too many elements of a tensor are not stored in its file."""
-        if self["sparse"] == "auto" and count > MAX_FILLED_ELEMENTS:
+        if self["sparse"] == "auto" and count > _MAX_FILLED_ELEMENTS:
             hint = "open it with sparse='dense' (--open-option sparse=dense) to fill in the others"
             actual = f"{count} elements, of which {stored} are stored"
-            expected = f"at most {MAX_FILLED_ELEMENTS} elements"
+            expected = f"at most {_MAX_FILLED_ELEMENTS} elements"
             raise TensorFormatError(path, field, actual, expected, hint, offset=offset)
 
 
