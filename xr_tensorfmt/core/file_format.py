@@ -152,7 +152,6 @@ class OpenOptions:
     """Returns the names of the tensors to build, of all names. By default, all are built."""
 
     def __post_init__(self) -> None:
-        """Raise an error if the name is invalid."""
         if not isinstance(self.name, str) or not self.name:
             raise TypeError(f"name={self.name!r} must be a non-empty str such as 'tensor'")
 

@@ -15,7 +15,7 @@ from dask.callbacks import Callback
 from xarray import DataArray, Dataset, DataTree, Variable
 
 from xr_tensorfmt.core.extents import format_size
-from xr_tensorfmt.core.source import Plan, Source
+from xr_tensorfmt.core.source import Plan
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor, plan_recorder
 
 _MAX_LINES = 20
@@ -238,7 +238,7 @@ def _record_reads(name: str, array: Any) -> list[ChunkRead]:
         nonlocal chunk
         chunk = key[1:] if isinstance(key, tuple) else ()
 
-    def record(_: Source, plan: Plan, shape: tuple[int, ...]) -> None:
+    def record(plan: Plan, shape: tuple[int, ...]) -> None:
         reads.append(_build_read(name, chunk, shape, plan))
 
     empty = np.empty(0)

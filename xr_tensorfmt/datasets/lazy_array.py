@@ -34,7 +34,7 @@ from xr_tensorfmt.core.source import Plan, Source
 MAX_LOADED_LABELS = 10**6
 """Limit on the labels of a coordinate that are loaded instead of chunked."""
 
-plan_recorder: ContextVar[Callable[[Source, Plan, tuple[int, ...]], None] | None] = ContextVar(
+plan_recorder: ContextVar[Callable[[Plan, tuple[int, ...]], None] | None] = ContextVar(
     "plan_recorder", default=None
 )
 """Receives the plans of all reads in this context, which return zeros then."""
@@ -59,7 +59,7 @@ class TensorArray(BackendArray):
         zeros: Any = np.broadcast_to(np.zeros((), self.dtype), self.shape)
         zeros = NumpyIndexingAdapter(zeros)  # type: ignore[no-untyped-call]
         values = np.asarray(zeros[key])
-        record(self.source, plan, values.shape)
+        record(plan, values.shape)
         return values
 
     def plan(self, key: ExplicitIndexer) -> Plan:

@@ -72,7 +72,6 @@ class Version:
         return bool(self.modified and other.modified) and self.modified != other.modified
 
     def __str__(self) -> str:
-        """Describe the version for messages."""
         names = f"{self.size} bytes", f"entity tag {self.etag}", f"modified {self.modified}"
         is_known = self.size is not None, self.etag, self.modified
         return ", ".join(compress(names, is_known)) or "another version"
