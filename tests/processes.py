@@ -26,7 +26,7 @@ def run_python(*arguments: object, **options: Any) -> subprocess.CompletedProces
         check=False,
         **options,
     )
-    assert run.returncode == 0, run.stderr
+    assert run.returncode == 0, run.stdout + run.stderr
     return run
 
 

@@ -142,6 +142,28 @@ class Selection:
             index = (*(slice(positions.start, positions.stop) for positions in ranges), ...)
             yield Selection(self.tensor_shape, indices, self.is_pointwise), index
 
+    def find_rows(
+        self, count: int, stored: Integers, numbers: Integers | None = None
+    ) -> tuple[Selection, Any]:
+        """Find the selected rows that are stored. An axis of rows replaces the first `count` axes.
+
+        `stored` are the flat indices along these axes that have a row, ascending, and `numbers` are
+        the indices of these rows, by default in their order. Return the selection of rows, and the
+        index of its elements in the values of this one.
+        """
+        first = Selection(self.tensor_shape[:count], self.indices[:count], self.is_pointwise)
+        requested = first.flat
+        places = np.searchsorted(stored, requested)
+        positions = np.flatnonzero(np.append(stored, -1)[places] == requested)
+        rows = places[positions] if numbers is None else numbers[places[positions]]
+        others, shape = self.indices[count:], (stored.size, *self.tensor_shape[count:])
+        if self.is_pointwise:
+            kept = (indices_to_array(indices)[positions] for indices in others)
+            return Selection(shape, (rows, *kept), True), positions
+        order = np.argsort(rows)
+        target = np.unravel_index(positions[order], first.shape)
+        return Selection(shape, (rows[order], *others)), target
+
     def sort(self) -> tuple[Selection, Integers | None]:
         """Return single elements without repetitions in the order of the file, or a range of them.
 

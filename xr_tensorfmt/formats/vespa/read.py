@@ -338,15 +338,5 @@ def gather_product(
     blocks: Blocks, rank: int, indices: Integers, order: Integers, source: Source, key: Selection
 ) -> Iterator[Step]:
     """Yield the cells of the selected blocks. The indices of blocks in the grid are sorted."""
-    grid = Selection(key.tensor_shape[:rank], key.indices[:rank], key.is_pointwise)
-    places = np.searchsorted(indices, requested := grid.flat)
-    found = np.flatnonzero(np.append(indices, -1)[places] == requested)
-    rows = order[places[found]]
-    if key.is_pointwise:
-        kept = (axis[found] for axis in key.index_arrays[rank:])
-        yield blocks.plan(source, Selection(blocks.shape, (rows, *kept), True)), put_at(found)
-        return
-    ascending = np.argsort(rows)
-    target = np.unravel_index(found[ascending], grid.shape)
-    inner = Selection(blocks.shape, (rows[ascending], *key.indices[rank:]))
+    inner, target = key.find_rows(rank, indices, order)
     yield blocks.plan(source, inner), put_at(target)
