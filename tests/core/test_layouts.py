@@ -61,11 +61,14 @@ def test_layouts_compare_and_hash_by_value(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["<f8", ">f8"])
 def test_values_at_odd_addresses_are_moved(dtype: str) -> None:
-    raw = np.arange(33, dtype=np.uint8)[1:].view(dtype)
-    assert not raw.flags.aligned
-    adopted = Plain(np.dtype(dtype)).decode(raw)
-    assert adopted.flags.aligned
-    assert adopted.tobytes() == raw.astype("<f8").tobytes()
+    raw = np.arange(33, dtype=np.uint8)[1:]
+    layout = Dense((4,), Plain(np.dtype(dtype)), 0)
+    plan = layout.plan(RecordingSource(raw.tobytes()), Selection.everything(layout.shape))
+    values = plan.decode(raw)
+    assert not raw.view(dtype).flags.aligned
+    assert values.flags.aligned
+    assert values.dtype == layout.dtype
+    assert values.tobytes() == raw.view(dtype).astype("<f8").tobytes()
 
 
 def test_chunks_of_view_follow_file() -> None:

@@ -56,7 +56,7 @@ class Element(ABC):
 
     @abstractmethod
     def decode(self, raw: Array) -> Array:
-        """Convert stored elements, of any strides and alignment, to values."""
+        """Convert stored elements to values, which may keep their byte order and alignment."""
 
     def encode(self, values: Array) -> Array:
         """Convert values to contiguous stored elements, rounded to the nearest."""
@@ -90,8 +90,8 @@ class Plain(Element):
         return build_file_dtype(self.name, self.stored)
 
     def decode(self, raw: Array) -> Array:
-        """Convert to native byte order. Native, aligned elements are not copied."""
-        return raw if self.is_native and raw.flags.aligned else raw.astype(self.dtype, order="C")
+        """Return the elements themselves."""
+        return raw
 
     def encode(self, values: Array) -> Array:
         """Convert to the byte order of the file. Native values are not copied."""

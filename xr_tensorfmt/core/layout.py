@@ -72,7 +72,8 @@ class Layout:
             selection, positions = selection.sort()
         size = self.batch_size(source, selection)
         if selection.size <= size:
-            plan = self.plan_batch(source, selection)
+            to_native = partial(np.require, dtype=self.dtype, requirements="CA")
+            plan = self.plan_batch(source, selection).convert(to_native)
         else:
             steps = partial(self._plan_parts, source, selection, size)
             plan = plan_steps(source, selection.shape, self.dtype, steps)
@@ -187,7 +188,7 @@ class Dense(Layout):
 
         def decode(packed: Bytes) -> Array:
             raw: Array = np.ndarray(batch.shape, self.element.stored, packed, strides=steps)
-            return np.ascontiguousarray(self.element.decode(raw))
+            return self.element.decode(raw)
 
         extents = Extents.single(start, start + batch.span * self._item)
         return Plan(source.allow_windows(), extents, decode, batch.size * self._item)

@@ -192,15 +192,15 @@ def plan_steps(
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
     steps: Callable[[], Iterable[Step]],
-    fill_value: float = 0,
+    fill_value: float | None = None,
     *,
     is_concurrent: bool = False,
 ) -> Plan:
     """Plan to read parts into an array, with a fill value elsewhere. Steps are made one by one."""
 
     def decode(_: Bytes) -> Array:
-        # Memory pages of zeros that are not written to take no time.
-        values = np.zeros(shape, dtype=dtype)
+        # Pages of zeros that are not written to take no time. Others are larger without zeros.
+        values = (np.empty if fill_value is None else np.zeros)(shape, dtype)
         if fill_value:
             values[...] = fill_value
 
