@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from math import prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from xr_tensorfmt.core.elements import Element, get_dtype_name
 from xr_tensorfmt.core.file_format import (
@@ -21,28 +21,22 @@ from xr_tensorfmt.core.file_format import (
 from xr_tensorfmt.core.header import CORRUPT, MAX_DIMENSIONS, Fields, check_size
 from xr_tensorfmt.core.layout import Dense, Layout, Transposed
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
+from xr_tensorfmt.errors import TensorFormatError, shorten
 
 if TYPE_CHECKING:
     from xarray import Variable
 
     from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
     from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import Conversion
+    from xr_tensorfmt.writing.file_plan import Conversion, PlannedVariable
 
 Shapes = dict[tuple[str, int], tuple[tuple[int, ...], int]]
 """Results of `parse_shape` by ``repr(shape)`` and element: a model has few. `True` is not `1`."""
 
-Value = TypeVar("Value")
+Parsed: TypeAlias = Layout | tuple[tuple[int, ...], Element, int] | TensorFormatError
+"""A layout, or the shape, element and offset of a `Dense` one, or why it is not supported."""
+
 _DIM_SUFFIXES = tuple(f"_dim_{axis}" for axis in range(MAX_DIMENSIONS))
-
-
-def split_omitted(
-    parsed: Mapping[str, Value | TensorFormatError],
-) -> tuple[dict[str, Value], dict[str, TensorFormatError]]:
-    """Divide parsed tensors into supported ones, and errors about the others."""
-    omitted = {key: x for key, x in parsed.items() if isinstance(x, TensorFormatError)}
-    return {key: x for key, x in parsed.items() if not isinstance(x, TensorFormatError)}, omitted
 
 
 def parse_shape(
@@ -136,30 +130,34 @@ def build_tensor(
 def build_container(
     options: OpenOptions,
     path: str,
-    layouts: Mapping[str, Any],
+    layouts: Mapping[str, Parsed],
     file_info: Mapping[str, Any],
     metadata: Mapping[str, Any] = MappingProxyType({}),
-    findings: Iterable[Finding] = (),
-    sources: Mapping[str, Source | None] = MappingProxyType({}),
-    omitted: Mapping[str, TensorFormatError] = MappingProxyType({}),
+    sources: Mapping[str, Source] = MappingProxyType({}),
+    **members: Any,
 ) -> Container:
     """Build the container of tensors under keys. Values may be in other files, the `sources`."""
-    _check_keys(path, (*layouts, *omitted))
-    if not options.format_options.get("decode_floats", True):
-        layouts = {x: replace(y, element=y.element.narrow) for x, y in layouts.items()}
-    keys = layouts.keys()
+    _check_keys(path, layouts)
+    omitted = {x: y for x, y in layouts.items() if isinstance(y, TensorFormatError)}
+    keys = layouts.keys() - omitted.keys()
+    selected: Collection[str] = keys
     # A group may inherit coordinates of other groups.
     if options.select and "coordinates" not in str(metadata.get(EMBEDDED_KEY)):
         selected = options.select(keys)
-        layouts = {x: y for x, y in layouts.items() if x in selected}
-    named = zip(layouts.items(), _name_dims(options.dims, layouts, keys), strict=True)
+    built: dict[str, Any] = {
+        key: Dense(*layout) if isinstance(layout, tuple) else layout
+        for key, layout in layouts.items()
+        if key in selected
+    }
+    if not options.format_options.get("decode_floats", True):
+        built = {x: replace(y, element=y.element.narrow) for x, y in built.items()}
+    named = zip(built.items(), _name_dims(options.dims, built, keys), strict=True)
     return Container(
         tuple([build_tensor(x, dims, y, file_info, sources.get(x)) for (x, y), dims in named]),
         attrs={name: value for name, value in metadata.items() if name != EMBEDDED_KEY},
-        encoding={"tensorfmt": file_info},
-        findings=tuple(findings),
-        omitted=omitted,
         embedded=metadata.get(EMBEDDED_KEY),
+        omitted=omitted,
+        **{"encoding": {"tensorfmt": file_info}, **members},
     )
 
 
@@ -175,23 +173,28 @@ def count_bytes(entry: KeyedVariable) -> int:
     return int(variable.size) * conversion.element.stored.itemsize
 
 
-def place_tensors(variables: Iterable[KeyedVariable], alignment: int = 1) -> dict[str, Dense]:
-    """Store tensors one after the other, from 0 on."""
-    placed, stop = dict[str, Dense](), 0
+def place_tensors(
+    variables: Iterable[KeyedVariable], alignment: int = 1
+) -> tuple[dict[str, tuple[int, int]], int]:
+    """Return the bytes of tensors that follow each other from 0 on, and the end of the last one."""
+    placed, stop = dict[str, tuple[int, int]](), 0
     for variable, conversion in variables:
-        start = stop + -stop % alignment if variable.size else stop
-        placed[conversion.name] = layout = Dense(variable.shape, conversion.element, start)
-        stop = layout.stop
-    return placed
+        nbytes = count_bytes((variable, conversion))
+        start = stop + -stop % alignment if nbytes else stop
+        placed[conversion.name] = start, (stop := start + nbytes)
+    return placed, stop
 
 
-def place_variables(
-    variables: Iterable[KeyedVariable], placed: Mapping[str, Dense], offset: int
-) -> Iterator[tuple[Variable, Dense, Conversion]]:
-    """Yield variables with their layouts if the first one is at an offset."""
-    for variable, item in variables:
-        layout = placed[item.name]
-        yield variable, Dense(layout.shape, layout.element, offset + layout.offset), item
+def plan_variables(
+    variables: Iterable[KeyedVariable], placed: Mapping[str, tuple[int, int]], start: int
+) -> tuple[PlannedVariable, ...]:
+    """Plan variables whose bytes are relative to an offset of the file."""
+    from xr_tensorfmt.writing.file_plan import PlannedVariable  # noqa: PLC0415  # only to write
+
+    return tuple(
+        PlannedVariable(variable, Dense(variable.shape, x.element, start + placed[x.name][0]), x)
+        for variable, x in variables
+    )
 
 
 def select_stored(

@@ -14,17 +14,14 @@ by its releases.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
 from operator import itemgetter
 from struct import Struct
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
-from xr_tensorfmt.core.elements import Element, Plain, build_elements
+from xr_tensorfmt.core.elements import Element, build_elements
 from xr_tensorfmt.core.extents import ceil_div
 from xr_tensorfmt.core.file_format import (
     Container,
@@ -35,8 +32,7 @@ from xr_tensorfmt.core.file_format import (
     share_options,
 )
 from xr_tensorfmt.core.header import Cursor, Fields, HeaderReader, read_json
-from xr_tensorfmt.core.layout import Dense
-from xr_tensorfmt.errors import Finding, TensorFormatError
+from xr_tensorfmt.errors import Finding
 from xr_tensorfmt.formats import keyed
 
 MAGIC, STREAM_MAGIC = b"MAG!", b"MAG&"
@@ -98,28 +94,24 @@ def _read_snapshot(reader: HeaderReader, options: OpenOptions) -> Container:
     document = read_json(reader, first, length, MAX_DOCUMENT_BYTES)
     entries, metadata = document.get(TENSORS, dict), document.get(METADATA, dict)
     elements, shapes = _BIG_ENDIAN if aux else LITTLE_ENDIAN, keyed.Shapes()
-    layouts, omitted = dict[str, Dense](), dict[str, TensorFormatError]()
-    for key, entry in entries.items():
-        layouts[key], unsupported = _parse_entry(document, key, entry, start, elements, shapes)
-        if unsupported is not None:
-            omitted[key] = unsupported
-    check_placement(reader, layouts, start, stop, ALIGNMENT, ALIGNMENT - 1)
+    parsed = {x: _parse(document, x, y, start, elements, shapes) for x, y in entries.items()}
+    placed = {x: (first := start + y["offset"], first + y["nbytes"]) for x, y in entries.items()}
+    check_placement(reader, placed, start, stop, ALIGNMENT, ALIGNMENT - 1)
     file_info = {"version": VERSION, "container": "snapshot"}
     file_info |= {name: document.values[name] for name in FILE_INFO if name in document.values}
     file_info["byteorder"] = "big" if aux else "little"
-    supported = {key: layout for key, layout in layouts.items() if key not in omitted}
-    return build_container(reader, options, supported, stop, file_info, metadata, omitted=omitted)
+    return build_container(reader, options, parsed, stop, file_info, metadata)
 
 
-def _parse_entry(
+def _parse(
     document: Fields,
     key: str,
     entry: Any,
     start: int,
     elements: Mapping[str, Element],
     shapes: keyed.Shapes,
-) -> tuple[Dense, TensorFormatError | None]:
-    """Return the layout of an entry, or its bytes and the reason if the dtype is not supported."""
+) -> keyed.Parsed:
+    """Parse an entry with an offset relative to `start`. Return the reason not to support it."""
     error = partial(keyed.build_error, document)  # texts for each of 10^5 entries are slow
     try:
         shape, dtype_id, offset, nbytes = _entry_fields(entry)
@@ -136,8 +128,7 @@ def _parse_entry(
     if is_newer:
         expected = f"one of {', '.join(DTYPE_NAMES)}"
         hint = "update xr_tensorfmt, or load it with magnetron"
-        unsupported = error("the dtype", key, name, expected, hint)
-        return Dense((nbytes,), Plain(np.dtype(np.uint8)), start + offset), unsupported
+        return error("the dtype", key, name, expected, hint)
     if name not in (DTYPE_NAMES[dtype_id], DTYPES[dtype_id], None):
         # magnetron has inserted dtypes twice, so either may be right.
         expected = f"{DTYPE_NAMES[dtype_id]!r}, the dtype with this dtype_id"
@@ -146,27 +137,26 @@ def _parse_entry(
     lengths, size = keyed.parse_shape(document, key, shape, element, shapes)
     if nbytes != size:
         raise error("nbytes", key, nbytes, f"{size} for {shape} of {element.name}")
-    return Dense(lengths, element, start + offset), None
+    return lengths, element, start + offset
 
 
 def build_container(
     reader: HeaderReader,
     options: OpenOptions,
-    layouts: Mapping[str, Dense],
+    parsed: Mapping[str, keyed.Parsed],
     stop: int,
     file_info: Mapping[str, Any],
     metadata: Mapping[str, Any] = MappingProxyType({}),
-    findings: Iterable[Finding] = (),
-    omitted: Mapping[str, TensorFormatError] = MappingProxyType({}),
+    findings: tuple[Finding, ...] = (),
 ) -> Container:
     """Build the container of a file of any version. The data end at `stop`."""
     tensor_info = {"format": "mag", "version": file_info["version"]}
-    container = keyed.build_container(
-        *(options, reader.source.name, layouts, tensor_info, metadata, findings),
-        omitted=omitted,
+    return keyed.build_container(
+        *(options, reader.source.name, parsed, tensor_info, metadata),
+        encoding={"tensorfmt": tensor_info | dict(file_info)},
+        findings=findings,
+        ends=(End(reader.source, stop, "the data"),),
     )
-    end = End(reader.source, stop, "the data")
-    return replace(container, encoding={"tensorfmt": tensor_info | dict(file_info)}, ends=(end,))
 
 
 def round_up(offset: int, multiple: int) -> int:
@@ -176,7 +166,7 @@ def round_up(offset: int, multiple: int) -> int:
 
 def check_placement(
     reader: HeaderReader,
-    layouts: Mapping[str, Dense],
+    placed: Mapping[str, tuple[int, int]],
     start: int,
     stop: int,
     alignment: int = 0,
@@ -184,8 +174,7 @@ def check_placement(
 ) -> None:
     """Raise an error if data are out of bounds or overlap, or have other gaps than an alignment."""
     end, hint = start, f"{INCOMPLETE}, unless an unreleased version of magnetron wrote it"
-    for key, layout in sorted(layouts.items(), key=lambda item: item[1].offset):
-        first, last = layout.offset, layout.stop
+    for key, (first, last) in sorted(placed.items(), key=lambda item: item[1][0]):
         if first == last and start <= first <= stop:
             continue
         lowest = start + round_up(end - start, alignment or 1)

@@ -162,10 +162,10 @@ def _read_archive(reader: HeaderReader, options: OpenOptions) -> Container:
     is_relative = bool(records) and records[0].offset == 0
     base = mag.round_up(stop, ARCHIVE_ALIGNMENT) if is_relative else 0
     layouts = _build_layouts(reader, records, dtypes, base)
-    mag.check_placement(reader, layouts, stop, reader.source.size)
+    placed = {key: (layout.offset, layout.stop) for key, layout in layouts.items()}
+    mag.check_placement(reader, placed, stop, reader.source.size)
     # magnetron reserves up to this size.
-    sizes = [layout.stop - layout.offset for layout in layouts.values()]
-    reserved = sum(mag.round_up(size, ARCHIVE_ALIGNMENT) for size in sizes)
+    reserved = sum(mag.round_up(last - first, ARCHIVE_ALIGNMENT) for first, last in placed.values())
     reserved += (len(layouts) + 1) * ARCHIVE_ALIGNMENT + len(metadata) * RESERVED_METADATA_BYTES
     file_info = {"version": version, "container": "archive", "checksum": checksum}
     stop += reserved
@@ -283,7 +283,8 @@ def _read_snapshot(reader: HeaderReader, options: OpenOptions) -> Container:
     start, stop = mag.round_up(cursor.offset, alignment), reader.source.size
     layouts = _build_layouts(reader, records, dtypes, start)
     layouts = {key: layouts[key] for key in keys if key in layouts}
-    mag.check_placement(reader, layouts, start, stop, alignment)
+    placed = {key: (layout.offset, layout.stop) for key, layout in layouts.items()}
+    mag.check_placement(reader, placed, start, stop, alignment)
     file_info: dict[str, Any] = {"version": version, "container": "snapshot"}
     file_info |= {"checksum": checksum, "seconds_since_1970": seconds}
     return mag.build_container(reader, options, layouts, stop, file_info, findings=findings)

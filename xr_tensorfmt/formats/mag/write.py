@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import starmap
 from json import dumps, loads
 from typing import Any
 
@@ -18,10 +17,9 @@ from xr_tensorfmt.core.embedded_metadata import (
     from_json,
 )
 from xr_tensorfmt.core.file_format import EMBEDDED_KEY
-from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.formats import keyed, mag
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece
 
 # magnetron requires a version of itself and ignores its value (``snapshot.py`` of 0.2.2).
 MAGNETRON_VERSION = "0.2.2+xr_tensorfmt"
@@ -39,22 +37,21 @@ def plan(checked: CheckedInput) -> FilePlan:
                 f"{checked.path}: {conversion.name!r} has {variable.ndim} dimensions, and "
                 f"magnetron loads at most {MAX_SNAPSHOT_DIMENSIONS}; stack some of them"
             )
-    placed = keyed.place_tensors(variables, mag.ALIGNMENT)
-    data_bytes = max((layout.stop for layout in placed.values()), default=0)
+    placed, data_bytes = keyed.place_tensors(variables, mag.ALIGNMENT)
     if not data_bytes:
         raise ValueError(
             f"{checked.path}: magnetron cannot load a snapshot without elements; "
             "add a variable that has some, or write another format"
         )
     metadata = _build_metadata(checked, variables, embedded)
-    content = _pack_document(placed, metadata)
+    content = _pack_document(variables, placed, metadata)
     check_header_size(checked, content, mag.MAX_DOCUMENT_BYTES)
     start = mag.round_up(mag.HEADER.size + len(content), mag.ALIGNMENT)
     header = mag.HEADER.pack(
         mag.MAGIC, mag.VERSION, 0, mag.HEADER.size, len(content), start, data_bytes
     )
-    planned = starmap(PlannedVariable, keyed.place_variables(variables, placed, start))
-    return FilePlan(start + data_bytes, (Piece(0, header + content),), tuple(planned))
+    planned = keyed.plan_variables(variables, placed, start)
+    return FilePlan(start + data_bytes, (Piece(0, header + content),), planned)
 
 
 def _build_metadata(
@@ -77,19 +74,24 @@ def _simplify(members: dict[str, Any]) -> Any:
     return number if isinstance(number, bool | int | float) else members  # not 16 bytes
 
 
-def _pack_document(placed: Mapping[str, Dense], metadata: Mapping[str, Any]) -> bytes:
+def _pack_document(
+    variables: Sequence[keyed.KeyedVariable],
+    placed: Mapping[str, tuple[int, int]],
+    metadata: Mapping[str, Any],
+) -> bytes:
     """Encode the document. Offsets of tensors are relative to the data section."""
     timestamp = datetime.now().astimezone().isoformat()
     file_info = (1, timestamp, MAGNETRON_VERSION, "0.3.0")
     entries = {}
-    for key, layout in placed.items():
-        dtype_id = mag.DTYPES.index(layout.element.name)
-        entries[key] = {
-            "shape": layout.shape,
+    for variable, conversion in variables:
+        dtype_id = mag.DTYPES.index(conversion.element.name)
+        start, stop = placed[conversion.name]
+        entries[conversion.name] = {
+            "shape": variable.shape,
             "dtype": mag.DTYPE_NAMES[dtype_id],
             "dtype_id": dtype_id,
-            "offset": layout.offset,
-            "nbytes": layout.stop - layout.offset,
+            "offset": start,
+            "nbytes": stop - start,
         }
     content: dict[str, Any] = dict(zip(mag.FILE_INFO, file_info, strict=True))
     content |= {mag.METADATA: metadata, mag.TENSORS: entries}

@@ -141,22 +141,21 @@ class NpzFormat(Format):
             except TensorFormatError as error:
                 return error
 
-        parsed, corrupt = dict[str, Layout | TensorFormatError](), list[TensorFormatError]()
+        parsed, corrupt = dict[str, keyed.Parsed](), list[TensorFormatError]()
         for result in reader.source.run(read_one, members):
             if isinstance(result, TensorFormatError):
                 corrupt.append(result)
             else:
                 key, parsed[key] = result
-        layouts, omitted = keyed.split_omitted(parsed)
-        if corrupt and not layouts:
+        if corrupt and all(isinstance(layout, TensorFormatError) for layout in parsed.values()):
             raise corrupt[0]
-        findings = [replace(x.to_finding(), hint=f"{x.hint}; it is omitted") for x in corrupt]
-        container = keyed.build_container(
-            *(options, reader.source.name, layouts, {"format": "npz"}),
-            findings=findings,
-            omitted=omitted,
+        findings = (replace(x.to_finding(), hint=f"{x.hint}; it is omitted") for x in corrupt)
+        return keyed.build_container(
+            *(options, reader.source.name, parsed, {"format": "npz"}),
+            findings=tuple(findings),
+            ends=(end,),
+            parsed=members,
         )
-        return replace(container, ends=(end,), parsed=members)
 
     def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
         """Check the CRC-32 of all members."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +23,6 @@ from xr_tensorfmt.core.file_format import (
     share_options,
 )
 from xr_tensorfmt.core.header import Fields, HeaderReader, read_json
-from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import Finding, TensorFormatError, shorten
 from xr_tensorfmt.formats import keyed
@@ -98,11 +97,10 @@ class SafetensorsFormat(LazyFormat):
         if reader.head.lstrip().startswith(b"{") and 0 not in reader.head[:LENGTH_BYTES]:
             return _read_index(reader, options)
         header = _Header.read(reader)
-        path, omitted = reader.source.name, header.omitted
-        container = keyed.build_container(
-            options, path, header.layouts, _FILE_INFO, header.metadata, omitted=omitted
+        return keyed.build_container(
+            *(options, reader.source.name, header.parsed, _FILE_INFO, header.metadata),
+            ends=(header.end,),
         )
-        return replace(container, ends=(header.end,))
 
     def find_models(
         self, names: Collection[str], open_reader: Callable[[str], HeaderReader]
@@ -165,10 +163,9 @@ def compute_checksum(header: bytes) -> str:
 
 @dataclass(frozen=True)
 class _Header:
-    """Parsed header of a file: tensors, and errors about tensors that are not supported."""
+    """Parsed header of a file."""
 
-    layouts: Mapping[str, Dense]
-    omitted: Mapping[str, TensorFormatError]
+    parsed: Mapping[str, keyed.Parsed]
     metadata: Mapping[str, str]
     end: End
     checksum: str
@@ -188,12 +185,12 @@ class _Header:
         parsed = {x: _parse(document, x, y, start, shapes) for x, y in entries.items()}
         checksum = compute_checksum(reader.read_field(0, start, "the header"))
         end = _check_consecutive(reader, entries, start)
-        return cls(*keyed.split_omitted(parsed), metadata, end, checksum)
+        return cls(parsed, metadata, end, checksum)
 
 
 def _parse(
     document: Fields, key: str, entry: Any, start: int, shapes: keyed.Shapes
-) -> Dense | TensorFormatError:
+) -> keyed.Parsed:
     """Parse an entry with offsets relative to `start`. Return the reason not to support it."""
     try:
         dtype, shape, (first, stop) = _entry_fields(entry)
@@ -209,11 +206,12 @@ def _parse(
         if isinstance(dtype, str):
             return error
         raise error
-    lengths, nbytes = keyed.parse_shape(document, key, shape, ELEMENTS[DTYPES[dtype]], shapes)
+    element = ELEMENTS[DTYPES[dtype]]
+    lengths, nbytes = keyed.parse_shape(document, key, shape, element, shapes)
     if stop - first != nbytes:
         expected = f"{nbytes} bytes between them, for {dtype} of shape {shape}"
         raise keyed.build_error(document, "the data_offsets", key, [first, stop], expected)
-    return Dense(lengths, ELEMENTS[DTYPES[dtype]], start + first)
+    return lengths, element, start + first
 
 
 def _check_consecutive(reader: HeaderReader, entries: Mapping[str, Any], start: int) -> End:
@@ -241,28 +239,23 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     # A writer replaces the files, then the index. Raise an error if it has done so meanwhile.
     reader.source.check_unchanged()
     _check_headers(index, headers, metadata.pop(HEADER_CHECKSUMS, None))
-    layouts, sources, omitted = {}, {}, dict[str, TensorFormatError]()
+    parsed = dict[str, keyed.Parsed]()
+    expected, hint = "a file with that tensor", "fetch the index and its files again"
     for key, file in files.items():
-        header = headers[file]
-        if key in header.layouts:
-            layouts[key], sources[key] = header.layouts[key], header.end.source
-        else:
-            expected, hint = "a file with that tensor", "fetch the index and its files again"
-            missing = index.error(f"the file of {key!r}", repr(file), expected, hint)
-            omitted[key] = header.omitted.get(key, missing)
-    if omitted and not layouts:
-        raise next(iter(omitted.values()))
+        layout = headers[file].parsed.get(key)
+        parsed[key] = layout or index.error(f"the file of {key!r}", repr(file), expected, hint)
+    unsupported = [x for x in parsed.values() if isinstance(x, TensorFormatError)]
+    if unsupported and len(unsupported) == len(parsed):
+        raise unsupported[0]
     file_info = dict(_FILE_INFO)
     if (total := metadata.pop(TOTAL_SIZE, None)) is not None:
         file_info[TOTAL_SIZE] = total
     for name, value in next(iter(headers.values())).metadata.items() if headers else ():
         if all(header.metadata.get(name) == value for header in headers.values()):
             metadata.setdefault(name, value)
-    container = keyed.build_container(
-        options, path, layouts, _FILE_INFO, metadata, omitted=omitted, sources=sources
-    )
-    return replace(
-        container,
+    sources = {key: headers[file].end.source for key, file in files.items()}
+    return keyed.build_container(
+        *(options, path, parsed, _FILE_INFO, metadata, sources),
         encoding={"tensorfmt": file_info},
         findings=_find_unlisted(path, files, headers),
         ends=tuple(header.end for header in headers.values()),
@@ -276,7 +269,7 @@ def _find_unlisted(
     unlisted = [
         f"{shorten(repr(key))} in {file}"
         for file, header in headers.items()
-        for key in (*header.layouts, *header.omitted)
+        for key in header.parsed
         if files.get(key) != file
     ]
     reason = "because it does not list them, or lists them in another file"

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import starmap
 from json import dumps, loads
 from posixpath import normpath
 from secrets import token_hex
@@ -17,7 +16,7 @@ from xr_tensorfmt.core.file_format import EMBEDDED_KEY
 from xr_tensorfmt.datasets.building import parse_size
 from xr_tensorfmt.formats import keyed, safetensors
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece
 
 _NAMES = {dtype: name for name, dtype in safetensors.DTYPES.items()}
 _DEFAULT_SHARD_BYTES = 5_000_000_000
@@ -69,24 +68,21 @@ def _plan_file(
 ) -> FilePlan:
     """Plan a file. The widest elements are first, so all data are aligned."""
     ordered = sorted(entries, key=lambda entry: (-entry[1].element.stored.itemsize, entry[1].name))
-    placed = keyed.place_tensors(ordered)
+    placed, data_bytes = keyed.place_tensors(ordered)
     content: dict[str, Any] = {safetensors.METADATA: metadata} if metadata else {}
-    for _, conversion in entries:
-        layout = placed[conversion.name]
+    for variable, conversion in entries:
         content[conversion.name] = {
-            "dtype": _NAMES[layout.element.name],
-            "shape": layout.shape,
-            "data_offsets": (layout.offset, layout.stop),  # relative to the end of the header
+            "dtype": _NAMES[conversion.element.name],
+            "shape": variable.shape,
+            "data_offsets": placed[conversion.name],  # relative to the end of the header
         }
     options: Any = {"separators": (",", ":"), "ensure_ascii": False, "check_circular": False}
     text = dumps(content, **options).encode()
     text += b" " * (-len(text) % safetensors.LENGTH_BYTES)
     header = len(text).to_bytes(safetensors.LENGTH_BYTES, "little") + text
     check_header_size(checked, header, safetensors.MAX_HEADER_BYTES)
-    placed_variables = keyed.place_variables(ordered, placed, len(header))
-    planned = tuple(starmap(PlannedVariable, placed_variables))
-    size = max((layout.stop for layout in placed.values()), default=0)
-    return FilePlan(len(header) + size, (Piece(0, header),), planned)
+    planned = keyed.plan_variables(ordered, placed, len(header))
+    return FilePlan(len(header) + data_bytes, (Piece(0, header),), planned)
 
 
 def _split(entries: Sequence[keyed.KeyedVariable], limit: int) -> list[list[keyed.KeyedVariable]]:
