@@ -62,7 +62,7 @@ class BlockGrid:
         """Return the values of a block. The variable does not keep lazy ones."""
         data, key = get_lazy_data(self.variable), self.slices[block]
         if len(self.slices) == 1 and isinstance(data, LazyTensor):
-            return np.asarray(data)
+            return data.array[data.key]  # type: ignore[no-any-return]
         values: Array = data[key] if isinstance(data, np.ndarray) else self.variable[key].values
         return values
 
@@ -112,15 +112,13 @@ def divide_variables(planned: Iterable[PlannedVariable]) -> list[BlockGrid]:
 
 def _divide(item: PlannedVariable) -> BlockGrid:
     variable, nbytes, (layout, axes) = item.variable, item.variable.nbytes, file_order(item.layout)
-    chunks: Chunks = tuple(zip(variable.shape, strict=True))
+    slices = [tuple([slice(0, length) for length in variable.shape])]
     count = get_lazy_data(variable).npartitions if is_chunked(variable) else 1
     if count > 1 or nbytes > DEFAULT_CHUNK_BYTES:
         variable, chunks = _choose_chunks(variable, layout, axes)
+        slices = slices_from_chunks(chunks)  # type: ignore[no-untyped-call]
     elif not is_chunked(variable) or nbytes <= BATCH_BYTES:
         variable = drop_chunks(variable)  # a task takes longer than reading few bytes
-    slices = [tuple(slice(0, length) for length in variable.shape)]
-    if any(len(lengths) > 1 for lengths in chunks):  # dask takes longer than a small write
-        slices = slices_from_chunks(chunks)  # type: ignore[no-untyped-call]
     return BlockGrid(variable, layout, axes, item.conversion, slices, item.indices)
 
 
@@ -147,12 +145,11 @@ File = Any
 def write_blocks(files: Sequence[tuple[File, Sequence[BlockGrid]]]) -> None:
     """Write values in memory and lazy ones in this thread, then dask arrays by the scheduler."""
     # Values in memory would fill the memory of the scheduler on their way to workers.
+    chunked = []
     for file, grids in files:
         for batch in _split_batches(grids):
             write_in_memory(batch, file)
-    chunked = [
-        (file, [grid for grid in grids if is_chunked(grid.variable)]) for file, grids in files
-    ]
+        chunked.append((file, [grid for grid in grids if is_chunked(grid.variable)]))
     if any(grids for _, grids in chunked):
         plan_tasks(chunked).compute()  # type: ignore[no-untyped-call]
 

@@ -187,14 +187,15 @@ class CheckedInput:
 
     def _drop_packing(self, name: str, variable: Variable, dtypes: Collection[str]) -> Variable:
         """Return a variable as the user sees it, if its file packs it in none of the dtypes."""
-        dtype = variable.encoding.get("dtype")
+        encoding, requested = variable.encoding, self.encoding.get(name, {})
         # The units of times apply to integers and to other floats as well.
-        has_dtype = dtype is not None and variable.dtype.kind not in "mM"
-        is_packed = has_dtype and bool(cf.list_required(variable.encoding, variable))
-        if not is_packed or format_dtype(dtype) in dtypes or "dtype" in self.encoding.get(name, {}):
+        is_packed = variable.dtype.kind not in "mM" and {"dtype"} < cf.VALUE_KEYS & encoding.keys()
+        if not is_packed or not cf.list_required(encoding, variable) or "dtype" in requested:
+            return variable
+        if encoding["dtype"] is None or format_dtype(encoding["dtype"]) in dtypes:
             return variable
         unpacked: Variable = variable.copy(deep=False)
-        unpacked.encoding = {k: v for k, v in variable.encoding.items() if k not in cf.VALUE_KEYS}
+        unpacked.encoding = {k: v for k, v in encoding.items() if k not in cf.VALUE_KEYS}
         return unpacked
 
     @property
@@ -358,11 +359,13 @@ def _merge_encoding(
 
     `replaced_dims` are the dims in the opened file of the variable that it may have replaced.
     """
-    if not (variable.encoding or requested or replaced_dims or isinstance(variable, IndexVariable)):
+    info, references = get_info(variable.encoding), cf.RELATED & {*variable.encoding, *requested}
+    is_same = not (requested or references or "reader_attrs" in info)
+    is_same &= not replaced_dims or "dims" in info
+    if is_same and not isinstance(variable, IndexVariable):
         return variable
     merged: Variable = variable.to_base_variable()
     encoding = dict(merged.encoding)
-    info = get_info(encoding)
     for name in info.get("reader_attrs", ()):
         if isinstance(merged.attrs.get(name), str) and merged.attrs[name] == info.get(name):
             del merged.attrs[name]
@@ -371,9 +374,8 @@ def _merge_encoding(
     encoding.update(requested)
     if replaced_dims:
         encoding["tensorfmt"] = {"dims": replaced_dims, **get_info(encoding)}
-    references = {key: encoding.pop(key) for key in cf.RELATED & encoding.keys()}
+    merged.attrs = {**{key: encoding.pop(key) for key in references}, **merged.attrs}
     merged.encoding = encoding
-    merged.attrs = {**references, **merged.attrs}
     return merged
 
 
