@@ -145,7 +145,7 @@ class TestUnsupportedDtype:
     def test_many_tensors_are_one_warning(self, tmp_path: Path) -> None:
         tensors = {f"layers.{number}": _UNSUPPORTED for number in range(50)}
         write_safetensors(tmp_path / "a.safetensors", {"w": _SUPPORTED, **tensors})
-        with pytest.warns(TensorFormatWarning, match="and so are 49 others") as caught:
+        with pytest.warns(TensorFormatWarning, match="like 49 more") as caught:
             assert list(open_model(tmp_path / "a.safetensors")) == ["w"]
         assert len(caught) == 1
 

@@ -64,7 +64,9 @@ def _check_keys(path: str, keys: Iterable[str]) -> None:
         "".join(keys).encode()
     except UnicodeEncodeError as error:
         character = error.object[error.start]
-        raise build_key_error(path, ascii(next(x for x in keys if character in x))) from None
+        actual = ascii(next(key for key in keys if character in key))
+        expected = "a string that UTF-8 can encode"
+        raise TensorFormatError(path, "the key", actual, expected, CORRUPT) from None
 
 
 def build_error(
@@ -72,12 +74,6 @@ def build_error(
 ) -> TensorFormatError:
     """Create an error about a tensor of a JSON document."""
     return document.error(f"{field} of {key!r}", shorten(repr(actual)), expected, hint)
-
-
-def build_key_error(path: str, actual: str) -> TensorFormatError:
-    """Create an error about a key."""
-    expected = "different strings that UTF-8 can encode"
-    return TensorFormatError(path, "the key", actual, expected, CORRUPT)
 
 
 def get_default_dims(key: str, rank: int, keys: AbstractSet[str]) -> tuple[str, ...]:

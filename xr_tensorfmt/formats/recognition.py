@@ -17,7 +17,7 @@ from xr_tensorfmt.core.file_format import (
     match_names,
 )
 from xr_tensorfmt.core.header import UNFINISHED_MARK, HeaderReader
-from xr_tensorfmt.core.source import DEFAULT_TIMEOUT, InputOutput, check_pointer
+from xr_tensorfmt.core.source import InputOutput, check_pointer
 from xr_tensorfmt.errors import (
     Finding,
     TensorFormatError,
@@ -58,19 +58,16 @@ def open_header(
     io: InputOutput = "auto",
     storage_options: Mapping[str, Any] | None = None,
     fs: Any = None,
-    timeout: float | None = DEFAULT_TIMEOUT,
-    *,
-    verify_unchanged: bool = True,
+    **keywords: Any,
 ) -> HeaderReader:
     """Open a file, or the model of a directory, and return a reader of its header."""
-    keywords = {"verify_unchanged": verify_unchanged}
     try:
-        return HeaderReader(*find_source(file, io, storage_options, fs, timeout, **keywords))
+        return HeaderReader(*find_source(file, io, storage_options, fs, **keywords))
     except IsADirectoryError:
         model = _find_in_directory(file, storage_options, fs)
         if model is None:
             raise
-    return HeaderReader(*find_source(model, io, storage_options, fs, timeout, **keywords))
+    return HeaderReader(*find_source(model, io, storage_options, fs, **keywords))
 
 
 def _list_directory(
@@ -266,10 +263,7 @@ def describe_omitted(omitted: Mapping[str, TensorFormatError]) -> Iterator[Findi
     """Describe the first omitted tensor, with the number of others."""
     for error in list(omitted.values())[:1]:
         others = list(omitted)[1:]
-        also, count = "", len(others)
-        if others:
-            are, noun = ("are", "others") if count > 1 else ("is", "other")
-            also = f", and so {are} {count} {noun} ({shorten(', '.join(others))})"
+        also = f", like {len(others)} more ({shorten(', '.join(others))})" if others else ""
         hint = f"{error.hint}; the tensor is omitted{also}"
         yield replace(error.to_finding("warning"), hint=hint)
 

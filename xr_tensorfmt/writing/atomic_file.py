@@ -81,18 +81,12 @@ def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
         offset += count
 
 
-def build_suffix() -> str:
-    """Return a unique suffix for a temporary file."""
-    return f".{token_hex(6)}.part"
-
-
 def get_temporary_path(target: str, suffix: str = "") -> str:
-    """Return a path for a temporary file, in the directory of its target."""
-    directory, name = os.path.split(target)
-    suffix = suffix or build_suffix()
+    """Return a path for a temporary file or object, in the directory of its target."""
+    name, suffix = os.path.basename(target), suffix or f".{token_hex(6)}.part"
     space = _MAX_NAME_BYTES - len(suffix) - 1
     shortened = os.fsencode(name)[:space].decode(errors="ignore")
-    return os.path.join(directory, f".{shortened}{suffix}")
+    return f"{target.removesuffix(name)}.{shortened}{suffix}"
 
 
 def identify(path: str) -> tuple[int, int] | None:
@@ -277,7 +271,7 @@ def _try_lock(path: str, stack: ExitStack) -> bool:
         try:
             flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
-            steps.callback(_close, descriptor)
+            steps.callback(os.close, descriptor)
             status = os.fstat(descriptor)
         except OSError:  # the system cannot lock the file
             return True
@@ -296,11 +290,6 @@ def _try_lock(path: str, stack: ExitStack) -> bool:
         steps.callback(remove, path)
         stack.enter_context(steps.pop_all())
         return True
-
-
-def _close(descriptor: int) -> None:
-    with suppress(OSError):
-        os.close(descriptor)
 
 
 class Replacement:
@@ -337,10 +326,6 @@ class Replacement:
             self.withdraw()
             if self._previous is not None:
                 os.replace(self.kept, self.file.target)
-
-    def forget(self) -> None:
-        """Remove the previous file."""
-        remove(self.kept)
 
 
 def publish_set(index: Replacement, siblings: Sequence[Replacement] = ()) -> None:
@@ -384,4 +369,4 @@ def _settle(index: Replacement, siblings: Sequence[Replacement]) -> str:
 def _forget(*parts: Replacement) -> None:
     with ExitStack() as stack:  # Ctrl-C must not leave previous files
         for part in parts:
-            stack.callback(part.forget)
+            stack.callback(remove, part.kept)

@@ -33,7 +33,7 @@ from xr_tensorfmt.writing.atomic_file import (
     AtomicFile,
     Replacement,
     build_exists_error,
-    build_suffix,
+    get_temporary_path,
     publish_set,
 )
 
@@ -96,11 +96,8 @@ class UploadedFile(AtomicFile):
         return replace(self, location=self.location.renew_after_fork())._upload()  # noqa: SLF001
 
     def _upload(self) -> None:
-        location, uploaded = self.location, self.location.path
-        if not self._is_atomic:
-            directory, slash, name = uploaded.rpartition("/")
-            uploaded = f"{directory}{slash}.{name}{build_suffix()}"
-        cancelled = Event()
+        location, cancelled = self.location, Event()
+        uploaded = location.path if self._is_atomic else get_temporary_path(location.path)
         put = start_in_thread(self._put, uploaded, cancelled)
         try:
             timeout = inf if location.timeout is None else location.timeout

@@ -291,7 +291,7 @@ REFUSED = {
             b'{"tensor_map":{"\\ud800":{"shape":[],"dtype":"int8","dtype_id":6,"offset":0,'
             b'"nbytes":1}},"usr_metadata":{}}'
         ),
-        r"the key: '\\ud800', expected different strings that UTF-8 can encode",
+        r"the key: '\\ud800', expected a string that UTF-8 can encode",
     ),
     "gap of 300": (
         mf.make_document(

@@ -28,7 +28,6 @@ from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats import mag
-from xr_tensorfmt.formats.keyed import build_key_error
 
 # dtypes of streams, of archive 1, and of archive 100 until November 2025, by number.
 EARLY_ARCHIVE_DTYPES = ("float32", "float16", "bool", "int32")
@@ -101,7 +100,7 @@ def _build_layouts(
     reader: HeaderReader, records: Iterable[TensorRecord], dtypes: Sequence[str], base: int
 ) -> dict[str, Dense]:
     """Return the layouts of records, given the names of dtypes and the origin of offsets."""
-    path, layouts = reader.source.name, dict[str, Dense]()
+    layouts = dict[str, Dense]()
     for record in records:
         key, shape, start = record.key, record.shape, record.record_offset
         if record.dtype >= len(dtypes):
@@ -109,14 +108,13 @@ def _build_layouts(
             raise reader.error(field, record.dtype, expected, offset=start)
         element, count = mag.LITTLE_ENDIAN[dtypes[record.dtype]], prod(shape)
         nbytes = count * element.stored.itemsize
-        check_size(path, shape, element.stored.itemsize, start, repr(key))
+        check_size(reader.source.name, shape, element.stored.itemsize, start, repr(key))
         # Elements in releases, padded bytes in earlier commits, bytes in the specification.
         if record.length not in (None, count, mag.round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes):
             field = f"the length of {key!r}"
             expected = f"{count} elements or {nbytes} bytes for shape {shape}"
             raise reader.error(field, record.length, expected, offset=start)
-        if key in layouts:
-            raise build_key_error(path, f"{key!a} twice")
+        reader.check(key not in layouts, "the key", f"{key!r} twice", "different keys")
         layouts[key] = Dense(shape, element, base + record.offset)
     return layouts
 

@@ -60,9 +60,6 @@ _TIMES = [(unit, 1) for unit in ("s", "ms", "us", "ns")]
 
 _WRITTEN = [np.dtype(code).name for code in np.typecodes["AllInteger"] + "?efdFD"]
 
-Member = tuple[str, Layout | TensorFormatError]
-"""Key of a member of a zip, and its layout or the reason why it is not supported."""
-
 
 def get_default_dims(rank: int) -> tuple[str, ...]:
     """Return the names of the dimensions, which the format does not store."""
@@ -135,7 +132,7 @@ class NpzFormat(Format):
         members, end = zip_members.read_directory(reader, MAX_NPZ_DIRECTORY_BYTES)
         files = {member.filename for member in members}
 
-        def read_one(member: ZipInfo) -> Member | TensorFormatError:
+        def read_one(member: ZipInfo) -> tuple[str, keyed.Parsed] | TensorFormatError:
             try:
                 return _read_member(reader, member, files)
             except TensorFormatError as error:
@@ -162,8 +159,10 @@ class NpzFormat(Format):
         return zip_members.check_checksums(reader.source, container.parsed)
 
 
-def _read_member(reader: HeaderReader, member: ZipInfo, files: Collection[str]) -> Member:
-    """Read the header of a member. `numpy.load` also reads arrays without the suffix."""
+def _read_member(
+    reader: HeaderReader, member: ZipInfo, files: Collection[str]
+) -> tuple[str, keyed.Parsed]:
+    """Return the key and the layout of a member. `numpy.load` also reads names without suffix."""
     path, offset, file = reader.source.name, member.header_offset, member.filename
     stem = file.removesuffix(SUFFIX)
     key = file if stem in files else stem
