@@ -138,8 +138,7 @@ def _choose_chunks(
     return variable, tuple(merged[axes.index(axis)] for axis in range(len(axes)))
 
 
-File = Any
-"""An object whose `write` writes batches at their offsets, and returns the inode."""
+File = Any  # `write` writes batches at their offsets, and returns the inode
 
 
 def write_blocks(files: Sequence[tuple[File, Sequence[BlockGrid]]]) -> None:
@@ -201,18 +200,16 @@ def _optimize(arrays: Sequence[Any]) -> dict[Any, Any]:
 
 def write_block(grid: BlockGrid, block: int, values: Array, file: File) -> int:
     """Write a dask chunk."""
-    inode: int = file.write(grid.encode(block, values))
-    return inode
+    return file.write(grid.encode(block, values))  # type: ignore[no-any-return]
 
 
 def write_in_memory(batch: Sequence[tuple[BlockGrid, int]], file: File) -> int:
     """Read lazy blocks without keeping them in the variables, and write all blocks."""
     # Read before, because errors of reading are not of writing.
     values = [grid.read(block) for grid, block in batch]
-    pairs: Any = zip(batch, values, strict=True)
+    pairs = zip(batch, values, strict=True)
     batches = chain.from_iterable(grid.encode(block, v) for (grid, block), v in pairs)
-    inode: int = file.write(batches)
-    return inode
+    return file.write(batches)  # type: ignore[no-any-return]
 
 
 def _split_batches(grids: Iterable[BlockGrid]) -> Iterator[list[tuple[BlockGrid, int]]]:

@@ -22,7 +22,7 @@ from xr_tensorfmt.core.file_format import (
     name_dims,
     share_options,
 )
-from xr_tensorfmt.core.header import HeaderReader, check_size
+from xr_tensorfmt.core.header import MAX_DIMENSIONS, HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense, Layout, Transposed, column_major
 from xr_tensorfmt.errors import Finding, TensorFormatError
 from xr_tensorfmt.formats import keyed, zip_members
@@ -58,12 +58,8 @@ _TOO_DEEP = (RecursionError, MemoryError)
 # Units of times that xarray supports.
 _TIMES = [(unit, 1) for unit in ("s", "ms", "us", "ns")]
 
+_DEFAULT_DIMS = tuple(f"dim_{axis}" for axis in range(MAX_DIMENSIONS))
 _WRITTEN = [np.dtype(code).name for code in np.typecodes["AllInteger"] + "?efdFD"]
-
-
-def get_default_dims(rank: int) -> tuple[str, ...]:
-    """Return the names of the dimensions, which the format does not store."""
-    return tuple(f"dim_{axis}" for axis in range(rank))
 
 
 class NpyFormat(Format):
@@ -83,7 +79,7 @@ class NpyFormat(Format):
         if isinstance(layout, TensorFormatError):
             raise layout
         reader.check_complete(stop)
-        dims = name_dims(options.dims, options.name, get_default_dims(len(layout.shape)))
+        dims = name_dims(options.dims, options.name, _DEFAULT_DIMS[: len(layout.shape)])
         # numpy.save can append arrays to an open file.
         end = End(reader.source, stop, "the first array")
         tensor = keyed.build_tensor(options.name, dims, layout, {"format": "npy"})
@@ -94,7 +90,7 @@ class NpyFormat(Format):
         from xr_tensorfmt.writing import file_plan  # noqa: PLC0415  # imports xarray
 
         rank = checked.single_variable[1].ndim
-        name, variable = checked.require_values_only(get_default_dims(rank))
+        name, variable = checked.require_values_only(_DEFAULT_DIMS[:rank])
         dtype = variable.dtype
         if isinstance(dtype, np.dtype) and dtype.kind in "mMSU" and name not in checked.encoding:
             conversion = file_plan.Conversion(name, Plain(dtype.newbyteorder("<")), exact=True)
