@@ -201,8 +201,7 @@ def _build_unknown_error(
         )
         foreign = "of no known format", hint + ", ".join(without_magic)
     title, advice = foreign
-    head = reader.head[:8]
-    actual = f"{repr(head) if head else 'no bytes'}, the file is {title}"
+    actual = f"{repr(reader.head[:8]) if reader.head else 'no bytes'}, the file is {title}"
     names = ", ".join(file_format.title for file_format in load_formats())
     expected = f"a file of one of the formats {names}"
     return reader.error("the magic number", actual, expected, advice, 0)

@@ -230,8 +230,7 @@ class ObjectReplacement(Replacement):
             raise TimeoutError(f"the upload of {self.file.target} may continue")
         if not self._has_mark:
             if self.is_installed():
-                call = ("pipe_file", self._content) if self._is_index else ("rm_file",)
-                call_fresh(self._location, *call)
+                self._put_back()
         elif read_fresh(self._location) not in (self._content, self._mark):
             call_fresh(self._location, "pipe_file", self._mark)
 
@@ -241,16 +240,18 @@ class ObjectReplacement(Replacement):
             return
         if self._has_mark:
             if read_fresh(self._location) != self._content:  # the mark may not have been written
-                call = ("rm_file",) if self._content is None else ("pipe_file", self._content)
-                call_fresh(self._location, *call)
-        elif self._is_index:
+                self._put_back()
+            return
+        if self._version is None:
             self.withdraw()
-        else:
-            if self._version is None:
-                self.withdraw()
-            is_same = self.find_version() == self._version
-            if not is_same or (self._version is not None and self._was_uploaded):
-                raise FileExistsError(f"{self.file.target} was replaced")
+        is_same = self._is_index or self.find_version() == self._version
+        if not is_same or (self._version is not None and self._was_uploaded):
+            raise FileExistsError(f"{self.file.target} was replaced")
+
+    def _put_back(self) -> None:
+        """Write the content of the previous index, or remove the object."""
+        call = ("rm_file",) if self._content is None else ("pipe_file", self._content)
+        call_fresh(self._location, *call)
 
     def find_version(self) -> Version | None:
         """Request the version of the object; return None if there is none."""

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
@@ -44,7 +45,6 @@ WEIGHT_MAP = "weight_map"
 # Computed metadata of an index, no attributes: checksums of headers, and bytes of all tensors.
 HEADER_CHECKSUMS = "header_crc32"
 TOTAL_SIZE = "total_size"
-INDEX_FACTS = (TOTAL_SIZE, HEADER_CHECKSUMS)
 # dtypes by their names in a header.
 DTYPES = (
     {"BOOL": "bool", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
@@ -178,9 +178,9 @@ class _Header:
         entries = dict(document.values)
         metadata = entries.pop(METADATA, None)
         metadata = {} if metadata is None else metadata  # the package safetensors accepts null
-        values = metadata.values() if isinstance(metadata, dict) else [None]
-        is_valid, actual = all(isinstance(value, str) for value in values), shorten(repr(metadata))
-        document.check(is_valid, METADATA, actual, "an object whose values are strings")
+        if not isinstance(metadata, dict) or not {*map(type, metadata.values())} <= {str}:
+            expected = "an object whose values are strings"
+            raise document.error(METADATA, shorten(repr(metadata)), expected)
         start, shapes = LENGTH_BYTES + length, keyed.Shapes()
         parsed = {x: _parse(document, x, y, start, shapes) for x, y in entries.items()}
         checksum = compute_checksum(reader.read_field(0, start, "the header"))
@@ -235,7 +235,10 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     is_null = index.values.get("metadata") is None
     metadata = {} if is_null else dict(index.get("metadata", dict))
     files = {key: _normalize_path(index, file) for key, file in listed.items()}
-    headers = _open_files(reader.source, list(dict.fromkeys(files.values())))
+    names = list(dict.fromkeys(files.values()))
+    # Remote files are read concurrently.
+    opened = reader.source.run(partial(_open_file, reader.source), names)
+    headers = dict(zip(names, opened, strict=True))
     # A writer replaces the files, then the index. Raise an error if it has done so meanwhile.
     reader.source.check_unchanged()
     _check_headers(index, headers, metadata.pop(HEADER_CHECKSUMS, None))
@@ -266,12 +269,8 @@ def _find_unlisted(
     path: str, files: Mapping[str, str], headers: Mapping[str, _Header]
 ) -> tuple[Finding, ...]:
     """Return one finding about all tensors that an index does not list, or in another file."""
-    unlisted = [
-        f"{shorten(repr(key))} in {file}"
-        for file, header in headers.items()
-        for key in header.parsed
-        if files.get(key) != file
-    ]
+    keys = ((key, file) for file, header in headers.items() for key in header.parsed)
+    unlisted = [f"{shorten(repr(key))} in {file}" for key, file in keys if files.get(key) != file]
     reason = "because it does not list them, or lists them in another file"
     omitted = f"{len(unlisted)} tensors of its files are omitted, {reason}"
     actual, hint = f"{omitted}: {shorten(', '.join(unlisted))}", "open a file to read them"
@@ -290,14 +289,9 @@ def _normalize_path(index: Fields, file: Any) -> str:
     return "/".join(parts)
 
 
-def _open_files(source: Source, names: list[str]) -> dict[str, _Header]:
-    """Read the headers of all files. Remote files are read concurrently."""
-
-    def open_one(name: str) -> _Header:
-        sibling, head = open_sibling(source, name, f"it is named by {source.name}")
-        return _Header.read(HeaderReader(sibling, head))
-
-    return dict(zip(names, source.run(open_one, names), strict=True))
+def _open_file(source: Source, name: str) -> _Header:
+    """Read the header of a file of an index."""
+    return _Header.read(HeaderReader(*open_sibling(source, name, f"it is named by {source.name}")))
 
 
 def _check_headers(index: Fields, headers: Mapping[str, _Header], checksums: Any) -> None:

@@ -55,7 +55,7 @@ def _build_metadata(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the attributes that the format can store, and the embedded metadata."""
     attrs = keyed.encode_dataset_attrs(checked)
-    reserved = safetensors.INDEX_FACTS if is_index else ()
+    reserved = (safetensors.TOTAL_SIZE, safetensors.HEADER_CHECKSUMS) if is_index else ()
     strings = {x: y for x, y in attrs.items() if isinstance(y, str) and x not in reserved}
     embedded = keyed.embed_metadata(checked, entries, others, attrs, strings)
     if embedded == EmbeddedMetadata():
