@@ -26,7 +26,6 @@ from xr_tensorfmt.errors import TensorFormatError, shorten
 if TYPE_CHECKING:
     from xarray import Variable
 
-    from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
     from xr_tensorfmt.writing.checked_input import CheckedInput
     from xr_tensorfmt.writing.file_plan import Conversion, PlannedVariable
 
@@ -220,8 +219,8 @@ def embed_metadata(
     coordinates: Coordinates,
     attrs: Mapping[str, Any],
     stored_attrs: Mapping[str, Any],
-) -> EmbeddedMetadata:
-    """Embed coordinates, and attributes and dims unless the format stores or derives them."""
+) -> str:
+    """Return JSON of coordinates, and of attributes and dims that the format does not store."""
     from xr_tensorfmt.core import embedded_metadata as metadata  # noqa: PLC0415  # only to write
 
     keys = {conversion.name for _, conversion in variables}
@@ -231,19 +230,18 @@ def embed_metadata(
         key, dims = conversion.name, variable.dims
         default_dims = get_default_dims(key, len(dims), similar_keys)
         if variable.attrs or dims != default_dims:
-            embedded = metadata.embed_variable(checked, key, variable)
-            if embedded.attrs or embedded.dims != default_dims:
-                tensors[key] = embedded
+            own = metadata.embed_variable(checked, key, variable)
+            if own.attrs or own.dims != default_dims:
+                tensors[key] = own
     embedded_attrs = {name: attrs[name] for name in attrs if name not in stored_attrs}
     if embedded_attrs and [*stored_attrs, *embedded_attrs] != list(attrs):
         # None marks the position of an attribute that the format stores.
         embedded_attrs = {name: embedded_attrs.get(name) for name in attrs}
-    return metadata.EmbeddedMetadata(
-        tensors=tensors,
-        stored_coordinates=tuple(name for name in checked.coordinates if name in keys),
-        coordinates=metadata.embed_coordinates(checked, coordinates),
-        attrs=embedded_attrs,
-    )
+    stored_coordinates = tuple(name for name in checked.coordinates if name in keys)
+    labels = metadata.embed_coordinates(checked, coordinates)
+    embedded = metadata.EmbeddedMetadata(tensors, stored_coordinates, labels, embedded_attrs)
+    is_empty = embedded == metadata.EmbeddedMetadata()
+    return "" if is_empty else metadata.encode_metadata(checked, embedded).decode()
 
 
 def encode_dataset_attrs(checked: CheckedInput) -> dict[str, Any]:

@@ -84,7 +84,6 @@ def _list_directory(
 
 
 def _join(directory: str, name: str) -> str:
-    """Return the path or URL of a file in a directory."""
     return f"{directory.rstrip('/')}/{name}"
 
 

@@ -380,7 +380,6 @@ def _merge_encoding(
 
 
 def _cast(name: str, variable: Variable, dtype: np.dtype[Any], is_rounded: bool) -> Variable:
-    """Convert packed values to the dtype of the file."""
     conversion = Conversion(name, Plain(dtype), exact=not is_rounded)
 
     def convert(values: Any) -> Any:

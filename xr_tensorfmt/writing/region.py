@@ -78,7 +78,6 @@ def _compute_guard(path: str, stop: int) -> tuple[int, bytes]:
 
 
 def _flush(files: Sequence[_ExistingFile], *_: object) -> None:
-    """Wait until the disk has all bytes."""
     for file in files:
         with open_descriptor(file.path) as descriptor:
             os.fsync(descriptor)
@@ -267,7 +266,6 @@ def _list_values(variable: Variable) -> str:
 
 
 def _read_region(tensor: Tensor, source: Source, positions: Mapping[str, Indices]) -> Variable:
-    """Read a region of a coordinate."""
     sizes = zip(tensor.dims, tensor.layout.shape, strict=True)
     indices = tuple(positions.get(dim, range(length)) for dim, length in sizes)
     selection = Selection(tensor.layout.shape, indices)

@@ -92,7 +92,7 @@ REFUSED = {
     ),
     "vector of two columns": (
         pf.v2("VECTOR", "BIT", 3, 2, bytes(72)),
-        r"shape of a VECTOR .*expected one column",
+        r"shape of a VECTOR .*expected one dimension",
     ),
     "larger than any memory": (
         pf.v2("IDENTITY", "FLOAT64", 2**62, 2**62, b""),

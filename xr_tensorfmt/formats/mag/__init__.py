@@ -1,8 +1,5 @@
 """MAG files, written by magnetron: archives, snapshots and streams.
 
-This module defines the format and reads version 300. `earlier` reads the other versions, and
-`write` writes version 300.
-
 A snapshot of version 300, written by magnetron 0.2, has a header of 44 bytes, a JSON document that
 describes the tensors, padding, and data. Tensors begin at multiples of 4096 bytes. There is no
 checksum.

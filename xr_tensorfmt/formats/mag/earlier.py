@@ -143,7 +143,6 @@ def _check_checksum(
 
 
 def _read_archive(reader: HeaderReader, options: OpenOptions) -> Container:
-    """Read an archive."""
     cursor = Cursor(reader, 0)
     header = cursor.unpack(_ARCHIVE_HEADER, "the MAG header")
     _, version, checksum, tensor_count, metadata_count, aux = header

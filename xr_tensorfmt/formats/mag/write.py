@@ -9,13 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.embedded_metadata import (
-    DTYPE_TAG,
-    EmbeddedMetadata,
-    check_header_size,
-    encode_metadata,
-    from_json,
-)
+from xr_tensorfmt.core.embedded_metadata import DTYPE_TAG, check_header_size, from_json
 from xr_tensorfmt.core.file_format import EMBEDDED_KEY
 from xr_tensorfmt.formats import keyed, mag
 from xr_tensorfmt.writing.checked_input import CheckedInput
@@ -57,13 +51,10 @@ def plan(checked: CheckedInput) -> FilePlan:
 def _build_metadata(
     checked: CheckedInput, variables: Sequence[keyed.KeyedVariable], coordinates: keyed.Coordinates
 ) -> dict[str, Any]:
-    """Return the attributes of the Dataset with the embedded metadata."""
     attrs = loads(dumps(keyed.encode_dataset_attrs(checked)), object_hook=_simplify)
     metadata = {name: value for name, value in attrs.items() if DTYPE_TAG not in dumps(value)}
     embedded = keyed.embed_metadata(checked, variables, coordinates, attrs, metadata)
-    if embedded != EmbeddedMetadata():
-        metadata[EMBEDDED_KEY] = loads(encode_metadata(checked, embedded))
-    return metadata
+    return metadata | ({EMBEDDED_KEY: loads(embedded)} if embedded else {})
 
 
 def _simplify(members: dict[str, Any]) -> Any:

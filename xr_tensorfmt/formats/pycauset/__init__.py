@@ -1,8 +1,5 @@
 """PyCauset files: matrices and vectors of causal sets, written by any version.
 
-This module defines the format, and the container R1 in both directions. `matrices` has the matrix
-types and their layouts. `read` reads files of any version, and `write` plans new files.
-
 The container R1 has a preamble, two slots, the values, and blocks of metadata. A slot points to the
 values and to a block of metadata. To update the metadata, PyCauset appends a block and writes the
 unused slot, so that the other slot stays valid. The metadata are a map of typed values: a tag byte

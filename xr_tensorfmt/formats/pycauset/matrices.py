@@ -63,13 +63,13 @@ VECTORS = ("VECTOR", "UNIT_VECTOR")
 _MIRROR_SIGNS = {"SYMMETRIC": 1, "ANTISYMMETRIC": -1}
 
 
-def find_required_shape(matrix_type: str, rows: int, columns: int) -> str:
+def find_required_shape(matrix_type: str, shape: tuple[int, ...]) -> str:
     """Return the shape that a matrix type requires, or an empty string if the shape fits."""
-    if matrix_type in VECTORS and columns != 1:
-        return "one column"
-    if MATRIX_TYPES[matrix_type][0] in ("triangle", "diagonal") and rows != columns:
-        return "a square matrix"
-    return ""
+    rank = 1 if matrix_type in VECTORS else 2
+    if len(shape) != rank:
+        return "one dimension" if rank == 1 else "two dimensions"
+    is_square = MATRIX_TYPES[matrix_type][0] in ("triangle", "diagonal")
+    return "a square matrix" if is_square and shape[0] != shape[1] else ""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,8 @@ def _check_types(matrix: Matrix, path: str) -> None:
     _, data_types = MATRIX_TYPES[matrix_type]
     is_known, field = matrix.data_type in data_types, f"the data type of a {matrix_type} matrix"
     header.check(is_known, field, repr(matrix.data_type), f"one of {', '.join(data_types)}")
-    required = find_required_shape(matrix_type, rows, columns)
+    is_vector = matrix.is_vector and columns == 1
+    required = find_required_shape(matrix_type, (rows,) if is_vector else (rows, columns))
     if matrix_type == "UNIT_VECTOR" and not 0 <= matrix.seed < rows:
         required = f"more rows than the active index {matrix.seed}"
     actual = f"{rows} rows and {columns} columns"

@@ -173,7 +173,6 @@ def _detect_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matri
 
 
 def _open_blocks(source: Source, matrix: Matrix, opened: list[MatrixFile], levels: int) -> Layout:
-    """Open the blocks of a matrix, within the limits."""
     manifest, blocks = matrix.metadata.get_fields("block_manifest", {}), []
     version = manifest.get("version", int)
     manifest.check(version == 1, "version", version, "1", "the file is of a newer version")
@@ -221,7 +220,6 @@ def _open_block(
 
 
 def _read_header(reader: HeaderReader) -> Matrix:
-    """Read the header of any version."""
     head = reader.head
     if head.startswith(zip_members.ZIP_MAGIC):
         return _read_zip(reader)
@@ -362,7 +360,6 @@ def _read_numbers(reader: HeaderReader, version: int) -> Matrix:
 
 
 def _read_zip(reader: HeaderReader) -> Matrix:
-    """Read the metadata of a zip archive."""
     listed, end = zip_members.read_directory(reader, _MAX_DIRECTORY_BYTES)
     members, starts = {member.filename: member for member in listed}, {}
     hint = "this zip is not a PyCauset matrix; of a '.causet' file, unzip 'matrix.bin' and open it"

@@ -35,10 +35,7 @@ WRITTEN: Mapping[str, tuple[str, ...]] = {
 
 
 def plan(
-    checked: CheckedInput,
-    *,
-    matrix_type: str | None = None,
-    seed: int | None = None,
+    checked: CheckedInput, *, matrix_type: str | None = None, seed: int | None = None
 ) -> FilePlan:
     """Plan a PyCauset file."""
     is_integer = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
@@ -51,7 +48,7 @@ def plan(
     checked.warn_of_order(name, variable)
     required = "one or two dimensions" if variable.ndim not in (1, 2) else ""
     if matrix_type is not None and not required:
-        required = _find_required(matrix_type, variable.shape)
+        required = matrices.find_required_shape(matrix_type, variable.shape)
     if required:
         raise ValueError(
             f"{checked.path}: {name!r} has shape {variable.shape}, but "
@@ -75,15 +72,6 @@ def plan(
     return _plan_matrix(checked, conversion, matrix_type, int(seed or 0), is_causal_set)
 
 
-def _find_required(matrix_type: str, shape: tuple[int, ...]) -> str:
-    """Return the shape that a matrix type requires, or an empty string if the shape fits."""
-    if matrix_type in matrices.VECTORS:
-        return "" if len(shape) == 1 else "one dimension"
-    return (
-        "two dimensions" if len(shape) == 1 else matrices.find_required_shape(matrix_type, *shape)
-    )
-
-
 def _choose_type(variable: Variable, dtype: str, file_info: Mapping[str, Any]) -> str:
     """Return the type of the opened file, or CAUSAL, if it holds all values, or a general type."""
     view = tuple(map(file_info.get, ("scalar", "is_transposed", "is_conjugated")))
@@ -94,7 +82,9 @@ def _choose_type(variable: Variable, dtype: str, file_info: Mapping[str, Any]) -
     if variable.ndim == 1:
         plain = "VECTOR"
     is_supported = dtype == variable.dtype.name and dtype in WRITTEN.get(special, ())
-    if not is_supported or special == plain or _find_required(special, variable.shape):
+    if not is_supported or special == plain:
+        return plain
+    if matrices.find_required_shape(special, variable.shape):
         return plain
     is_upper = is_plain if variable.chunks else _is_upper(variable)  # dask chunks are not computed
     return special if is_upper else plain
@@ -110,7 +100,6 @@ def _is_upper(variable: Variable) -> bool:
 def _plan_matrix(
     checked: CheckedInput, conversion: Conversion, matrix_type: str, seed: int, is_causal_set: bool
 ) -> FilePlan:
-    """Plan the file of a matrix."""
     _, variable = checked.single_variable
     data_type, (rows, columns) = DATA_TYPES[conversion.element.name], (*variable.shape, 1)[:2]
     matrix = matrices.Matrix(matrix_type, data_type, rows, columns)
@@ -138,7 +127,6 @@ def _plan_matrix(
 
 
 def _build_causal_set(count: int, attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the additional metadata of a causal set."""
     keys: dict[str, Any] = {pycauset.OBJECT_TYPE: "CausalSet", "n": count}
     if isinstance(attrs.get("spacetime"), str):
         arguments = {

@@ -163,8 +163,6 @@ def compute_checksum(header: bytes) -> str:
 
 @dataclass(frozen=True)
 class _Header:
-    """Parsed header of a file."""
-
     parsed: Mapping[str, keyed.Parsed]
     metadata: Mapping[str, str]
     end: End
@@ -290,7 +288,6 @@ def _normalize_path(index: Fields, file: Any) -> str:
 
 
 def _open_file(source: Source, name: str) -> _Header:
-    """Read the header of a file of an index."""
     return _Header.read(HeaderReader(*open_sibling(source, name, f"it is named by {source.name}")))
 
 

@@ -11,7 +11,7 @@ from posixpath import normpath
 from secrets import token_hex
 from typing import Any
 
-from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, check_header_size, encode_metadata
+from xr_tensorfmt.core.embedded_metadata import check_header_size
 from xr_tensorfmt.core.file_format import EMBEDDED_KEY
 from xr_tensorfmt.datasets.building import parse_size
 from xr_tensorfmt.formats import keyed, safetensors
@@ -31,11 +31,15 @@ def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> Fil
             f"{checked.path}: {safetensors.METADATA!r} is the name of the metadata; rename it"
         )
     is_index = bool(safetensors.INDEX_SUFFIX.search(checked.file_name))
-    attrs, embedded = _build_metadata(checked, entries, others, is_index=is_index)
+    attrs = keyed.encode_dataset_attrs(checked)
+    reserved = (safetensors.TOTAL_SIZE, safetensors.HEADER_CHECKSUMS) if is_index else ()
+    strings = {x: y for x, y in attrs.items() if isinstance(y, str) and x not in reserved}
+    text = keyed.embed_metadata(checked, entries, others, attrs, strings)
+    embedded = {EMBEDDED_KEY: text} if text else {}
     if is_index:
         limit = _DEFAULT_SHARD_BYTES if max_shard_bytes is None else max_shard_bytes
         shards = _split(entries, parse_size("max_shard_bytes", limit))
-        return _plan_index(checked, shards, attrs, embedded)
+        return _plan_index(checked, shards, strings, embedded)
     if max_shard_bytes is not None:
         raise ValueError(
             f"{checked.path}: max_shard_bytes= is for a model in several files; use a name that "
@@ -43,24 +47,7 @@ def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> Fil
         )
     has_suffix = checked.file_name.casefold().endswith(safetensors.SUFFIX)
     conflicts = safetensors.list_other_forms(checked.file_name) if has_suffix else ()
-    return replace(_plan_file(checked, entries, attrs | embedded), conflicts=conflicts)
-
-
-def _build_metadata(
-    checked: CheckedInput,
-    entries: Sequence[keyed.KeyedVariable],
-    others: keyed.Coordinates,
-    *,
-    is_index: bool,
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the attributes that the format can store, and the embedded metadata."""
-    attrs = keyed.encode_dataset_attrs(checked)
-    reserved = (safetensors.TOTAL_SIZE, safetensors.HEADER_CHECKSUMS) if is_index else ()
-    strings = {x: y for x, y in attrs.items() if isinstance(y, str) and x not in reserved}
-    embedded = keyed.embed_metadata(checked, entries, others, attrs, strings)
-    if embedded == EmbeddedMetadata():
-        return strings, {}
-    return strings, {EMBEDDED_KEY: encode_metadata(checked, embedded).decode()}
+    return replace(_plan_file(checked, entries, strings | embedded), conflicts=conflicts)
 
 
 def _plan_file(
@@ -128,7 +115,6 @@ def _plan_index(
 
 
 def _list_replaced(stem: str, replaced: bytes) -> list[str]:
-    """Return the numbered files of a replaced index."""
     try:
         files = {normpath(str(name)) for name in loads(replaced)[safetensors.WEIGHT_MAP].values()}
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
