@@ -115,7 +115,6 @@ def find_parts(names: Iterable[str], open_reader: Callable[[str], HeaderReader])
 
 
 def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> str | None:
-    """Return the path or URL of the only model in a directory."""
     directory = get_path(file)
     if not isinstance(directory, str):
         return None

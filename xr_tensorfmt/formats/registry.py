@@ -19,7 +19,6 @@ from xr_tensorfmt.formats.safetensors import SafetensorsFormat
 from xr_tensorfmt.formats.tens import TensFormat
 from xr_tensorfmt.formats.vespa import VespaFormat
 
-# Group of entry points for formats in other packages.
 ENTRY_POINT_GROUP = "xr_tensorfmt.formats"
 
 BUILT_IN: tuple[Format, ...] = (

@@ -113,26 +113,19 @@ class Deflated(WholeLayout):
 
     member: ZipInfo
     offset: int  # of the compressed bytes
-    array: Dense  # at an offset in the content
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
-        return self.array.shape
+    shape: tuple[int, ...]
+    element: Element
+    start: int  # of the array in the content
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """dtype of the array."""
-        return self.array.dtype
-
-    @property
-    def element(self) -> Element:
-        """Element of the array."""
-        return self.array.element
+        return self.element.dtype
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Identify the layout in its file."""
-        return type(self).__name__, self.offset, self.member.CRC, self.array
+        array = self.shape, self.element.stored.str, self.start
+        return type(self).__name__, self.offset, self.member.CRC, array
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -157,8 +150,9 @@ class Deflated(WholeLayout):
             f"{member.file_size} bytes with CRC-32 {member.CRC:#010x}",
             offset=member.header_offset,
         )
-        stored = content[self.array.offset : self.array.stop]
-        return self.array.decode(stored, Selection.everything(self.shape))
+        array = Dense(self.shape, self.element, self.start)
+        stored = content[array.offset : array.stop]
+        return array.decode(stored, Selection.everything(self.shape))
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the whole shape: each process would inflate all for each chunk."""

@@ -47,16 +47,12 @@ def merge_chunks(chunks: Chunks, units: Sequence[int]) -> Chunks:
 class BlockGrid:
     """The blocks of a variable, in C order."""
 
-    variable: Any
-    """The variable, or None in a task that receives the values of a block."""
+    variable: Any  # None in a task that receives the values of a block
     layout: Layout
-    axes: Sequence[int]
-    """The axis of the variable for every axis of the layout."""
+    axes: Sequence[int]  # of the variable, for every axis of the layout
     conversion: Conversion
-    slices: Sequence[tuple[slice, ...]]
-    """The slices of each block."""
-    indices: tuple[Indices, ...] | None
-    """The elements of every axis of the layout, or None for all."""
+    slices: Sequence[tuple[slice, ...]]  # of each block
+    indices: tuple[Indices, ...] | None  # of every axis of the layout, or None for all
 
     def read(self, block: int) -> Array:
         """Return the values of a block. The variable does not keep lazy ones."""

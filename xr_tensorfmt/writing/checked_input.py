@@ -89,7 +89,6 @@ def _check_names(path: str, names: Iterable[Hashable]) -> None:
 
 
 def _check_variable(path: str, name: str, variable: Variable, *, is_coordinate: bool) -> None:
-    """Raise an error if no format supports a variable."""
     dims, shape = variable.dims, variable.shape
     if len(set(dims)) != len(dims):
         fault = f"has two dimensions of the same name in {dims}; rename one"

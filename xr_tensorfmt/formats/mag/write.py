@@ -17,7 +17,6 @@ from xr_tensorfmt.writing.file_plan import FilePlan, Piece
 
 # magnetron requires a version of itself and ignores its value (``snapshot.py`` of 0.2.2).
 MAGNETRON_VERSION = "0.2.2+xr_tensorfmt"
-# Limit of magnetron on the rank of a tensor.
 MAX_SNAPSHOT_DIMENSIONS = 16
 
 

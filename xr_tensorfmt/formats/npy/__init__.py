@@ -177,10 +177,9 @@ def _read_member(
     is_complete = stop - start <= member.file_size
     reader.check(is_complete, field, f"{member.file_size} bytes", expected, offset=offset)
     if is_deflated:
-        array = layout.inner if isinstance(layout, Transposed) else layout
-        assert isinstance(array, Dense)
-        array = replace(array, offset=array.offset - start)  # in the content
-        deflated = zip_members.Deflated(member, start, array)
+        array: Any = layout.inner if isinstance(layout, Transposed) else layout
+        in_content = array.shape, array.element, array.offset - start
+        deflated = zip_members.Deflated(member, start, *in_content)
         layout = column_major(deflated) if isinstance(layout, Transposed) else deflated
     return key, layout
 

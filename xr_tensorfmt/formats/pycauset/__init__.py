@@ -48,7 +48,6 @@ _METADATA = "the metadata"
 # Magic number, version, version of the encoding, 0, size and checksum of the map, 0.
 _BLOCK_HEADER = Struct("<4s3IQ2I")
 _BLOCK_VERSIONS = [1, 1]
-# Tags of values.
 _BOOL, _SIGNED, _UNSIGNED, _FLOAT, _STRING, _BYTES, _ARRAY, _MAP = range(1, 9)
 _NUMBERS = {_BOOL: Struct("<?"), _SIGNED: Struct("<q"), _UNSIGNED: Struct("<Q")}
 _NUMBERS[_FLOAT] = Struct("<d")
@@ -102,11 +101,6 @@ class Slot:
     metadata_offset: int
     metadata_length: int
 
-    @property
-    def metadata_stop(self) -> int:
-        """Offset of the end of the metadata block."""
-        return self.metadata_offset + self.metadata_length
-
 
 def read_slots(reader: HeaderReader) -> tuple[list[tuple[Slot, Fields]], list[TensorFormatError]]:
     """Return the valid slots and their metadata, newest first, and errors about other slots."""
@@ -138,7 +132,7 @@ def _read_metadata(reader: HeaderReader, slot: Slot, slot_offset: int) -> Fields
     """Check the pointers of a slot, and read its metadata block."""
     payload, size = slot.payload_offset, reader.source.size
     start, length, skipped = slot.metadata_offset, slot.metadata_length, _BLOCK_HEADER.size
-    stop = max(payload + slot.payload_length, slot.metadata_stop)
+    stop = max(payload + slot.payload_length, start + length)
     is_aligned = payload % HEADER_BYTES == 0 == start % METADATA_ALIGNMENT
     is_valid = is_aligned and payload >= HEADER_BYTES and stop <= size
     actual = f"payload offset {payload}, metadata offset {start}, ranges up to byte {stop}"

@@ -135,7 +135,6 @@ def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
 
 
 def _check_types(matrix: Matrix, path: str) -> None:
-    """Raise TensorFormatError if matrix type, data type and shape do not match."""
     matrix_type, rows, columns = matrix.matrix_type, matrix.rows, matrix.columns
     hint = "the header is corrupt, or of an unsupported version"
     header = Fields(path, {}, matrix.types_offset, hint=hint)

@@ -163,7 +163,6 @@ class Packed(Layout):
         return values.reshape(shape)
 
     def _fill(self, values: Array, packed: Bytes, pieces: Pieces) -> None:
-        """Set the stored elements of rows. The others are 0."""
         width, stored = values.shape[1], self.element.stored
         for row, (start, bit, lead) in zip(values, pieces.tolist(), strict=False):
             if self.item_bits == 1:

@@ -53,7 +53,6 @@ _TYPES = Struct("<3I")
 _GAP_BYTES = 4
 # Rows, columns and seed. Version 2 adds scalar, is_temporary and is_transposed.
 _FIELDS = {1: Struct("<3Q"), 2: Struct("<3Qd2B")}
-# Members of the zip.
 _METADATA, _DATA = "metadata.json", "data.bin"
 _MAX_DIRECTORY_BYTES, _MAX_JSON_BYTES = 1 << 17, 1 << 20
 # Excess of the payload length in files of PyCauset 0.5.0, in bytes.
@@ -67,7 +66,7 @@ class MatrixFile:
     source: Source
     matrix: Matrix
     stored: Layout
-    payload_bytes: int = 0
+    stop: int  # of the stored values
 
     @property
     def layout(self) -> Layout:
@@ -78,12 +77,6 @@ class MatrixFile:
         if matrix.scalar != 1 or (matrix.is_conjugated and layout.dtype.kind == "c"):
             layout = Scaled(layout, matrix.scalar, is_conjugated=matrix.is_conjugated)
         return layout
-
-    @property
-    def end(self) -> End:
-        """End of the file."""
-        stop = max(self.matrix.offset + self.payload_bytes, self.matrix.min_stop)
-        return End(self.source, stop, "the matrix")
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -101,7 +94,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         (Tensor(options.name, dims, layout, dict(_build_attrs(metadata)), _build_encoding(file)),),
         findings=tuple(finding for part in files for finding in part.matrix.findings),
         embedded=metadata.values.get(EMBEDDED_KEY),
-        ends=tuple(part.end for part in files),
+        ends=tuple(End(x.source, max(x.stop, x.matrix.min_stop), "the matrix") for x in files),
         derived=tuple(_describe_derived(matrix)),
         parsed=files,
     )
@@ -127,7 +120,7 @@ def _build_encoding(file: MatrixFile) -> dict[str, Any]:
         "byteorder": "little",
         **matrix.encoding,
     }
-    if file.payload_bytes:
+    if file.stop > matrix.offset:
         encoding["offset"] = matrix.offset
     if matrix.has_diagonal:
         encoding["has_diagonal"] = 1
@@ -141,7 +134,7 @@ def _open_file(reader: HeaderReader, opened: list[MatrixFile], levels: int) -> M
     matrix, source = _read_header(reader), reader.source
     if matrix.stored == "blocks":
         layout = _open_blocks(source, matrix, opened, levels)
-        opened.append(MatrixFile(source, matrix, layout))
+        opened.append(MatrixFile(source, matrix, layout, matrix.offset))
         return opened[-1]
     if matrix.payload_length is not None and matrix.matrix_type.startswith("TRIANGULAR"):
         matrix = _detect_diagonal(reader, matrix, matrix.payload_length)
@@ -151,7 +144,7 @@ def _open_file(reader: HeaderReader, opened: list[MatrixFile], levels: int) -> M
     is_complete = matrix.offset + size <= matrix.limit
     actual = f"{max(0, matrix.limit - matrix.offset)} bytes"
     reader.check(is_complete, field, actual, f"{size} bytes", offset=matrix.offset)
-    opened.append(MatrixFile(source, matrix, stored, size))
+    opened.append(MatrixFile(source, matrix, stored, matrix.offset + size))
     return opened[-1]
 
 
@@ -245,24 +238,26 @@ def _read_container(reader: HeaderReader) -> Matrix:
     findings = tuple(replace(e.to_finding(), hint=f"{e.hint}; {hint}") for e in errors)
     offsets = [s.metadata_offset for s, _ in slots if s.metadata_offset >= slot.payload_offset]
     limit = min(offsets, default=reader.source.size)
+    stops = [s.metadata_offset + s.metadata_length for s, _ in slots]
     matrix = _build_matrix(metadata, metadata.get_fields("view", {}), slot.payload_offset, limit)
     if matrix.is_transposed and not matrix.is_vector:
         # Vectors have n rows and 1 column, transposed or not. Matrices state the transposed shape.
         matrix = replace(matrix, rows=matrix.columns, columns=matrix.rows)
-    encoding: dict[str, Any] = {"payload_uuid": metadata.get("payload_uuid", str)}
-    encoding |= {"slot": slot.name, "generation": slot.generation}
-    encoding |= {
-        key: metadata.values[key] for key in (pycauset.OBJECT_TYPE, "n") if key in metadata
-    }
     properties = metadata.get("properties", dict, {}).items()
-    encoding["properties"] = {x: y for x, y in properties if isinstance(y, int | float | str)}
+    encoding = {
+        "payload_uuid": metadata.get("payload_uuid", str),
+        "slot": slot.name,
+        "generation": slot.generation,
+        **{key: metadata.values[key] for key in (pycauset.OBJECT_TYPE, "n") if key in metadata},
+        "properties": {x: y for x, y in properties if isinstance(y, int | float | str)},
+    }
     return replace(
         matrix,
         encoding=encoding,
         payload_length=slot.payload_length,
         findings=findings,
         # A damaged slot may point to the last block.
-        min_stop=reader.source.size if errors else max(s.metadata_stop for s, _ in slots),
+        min_stop=reader.source.size if errors else max(stops),
     )
 
 

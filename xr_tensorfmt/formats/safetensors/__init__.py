@@ -37,7 +37,6 @@ INDEX_SUFFIX = re.compile(r"(?i)(?<=.)\.safetensors(\.[\w-]+)?\.index(?(1)|(\.[\
 _NUMBERED = re.compile(r"-\d{5,}-of-(?!0*1\.)\d{5,}(\.[\w-]+)?\.safetensors$", re.IGNORECASE)
 # Size of the length of the header. The header is padded to a multiple of it.
 LENGTH_BYTES = 8
-# Limit of the format on the length of the header.
 MAX_HEADER_BYTES = 100_000_000
 METADATA = "__metadata__"
 # Names of files by key, in an index.
@@ -45,7 +44,6 @@ WEIGHT_MAP = "weight_map"
 # Computed metadata of an index, no attributes: checksums of headers, and bytes of all tensors.
 HEADER_CHECKSUMS = "header_crc32"
 TOTAL_SIZE = "total_size"
-# dtypes by their names in a header.
 DTYPES = (
     {"BOOL": "bool", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
     | {"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}
@@ -54,7 +52,6 @@ DTYPES = (
     | {"I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64"}
     | {"F16": "float16", "F32": "float32", "F64": "float64", "C64": "complex64"}
 )
-# Elements by dtype.
 ELEMENTS = build_elements(DTYPES.values())
 
 _FILE_INFO = {"format": "safetensors"}
