@@ -189,7 +189,7 @@ DAMAGED: Mapping[str, tuple[bytes, str]] = {
     "a list": (make_file([]), "the header at byte 8: a list, expected a JSON object"),
     "no UTF-8": (make_file(b'{"\xff":1}'), "the header at byte 10: bytes that are not UTF-8"),
     "a lone surrogate": (make_file({"\ud800": make_entry()}, b"ab"), "that UTF-8 can encode"),
-    "no dtype": (make_file({"a": make_entry(["U8"])}, b"ab"), "the dtype of 'a'"),
+    "no dtype": (make_file({"a": make_entry(["U8"])}, b"ab"), "the entry of .a.*with a dtype"),
     "no shape": (make_file({"a": {"dtype": "U8"}}), "the entry of 'a'"),
     "a negative length": (make_file({"a": make_entry(shape=[-1])}), "the shape of 'a'"),
     "a bool for a length": (

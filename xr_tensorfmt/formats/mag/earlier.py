@@ -103,17 +103,15 @@ def _build_layouts(
     layouts = dict[str, Dense]()
     for record in records:
         key, shape, start = record.key, record.shape, record.record_offset
-        if record.dtype >= len(dtypes):
-            field, expected = f"the dtype of {key!r}", f"a number below {len(dtypes)}"
-            raise reader.error(field, record.dtype, expected, offset=start)
+        is_known, expected = record.dtype < len(dtypes), f"a number below {len(dtypes)}"
+        reader.check(is_known, f"the dtype of {key!r}", record.dtype, expected, offset=start)
         element, count = mag.LITTLE_ENDIAN[dtypes[record.dtype]], prod(shape)
         nbytes = count * element.stored.itemsize
         check_size(reader.source.name, shape, element.stored.itemsize, start, repr(key))
         # Elements in releases, padded bytes in earlier commits, bytes in the specification.
-        if record.length not in (None, count, mag.round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes):
-            field = f"the length of {key!r}"
-            expected = f"{count} elements or {nbytes} bytes for shape {shape}"
-            raise reader.error(field, record.length, expected, offset=start)
+        lengths = None, count, mag.round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes
+        field, expected = f"the length of {key!r}", f"{count} elements or {nbytes} bytes"
+        reader.check(record.length in lengths, field, record.length, expected, offset=start)
         reader.check(key not in layouts, "the key", f"{key!r} twice", "different keys")
         layouts[key] = Dense(shape, element, base + record.offset)
     return layouts
@@ -227,7 +225,6 @@ def _read_published_record(cursor: Cursor, index: int) -> TensorRecord:
 
 
 def _read_stream(reader: HeaderReader, options: OpenOptions) -> Container:
-    """Read a stream. It has no checksum."""
     cursor = Cursor(reader, 0)
     _, version, _, count, *rest = cursor.unpack(_ARCHIVE_HEADER, "the MAG header")
     field, actual = "version, count of metadata and aux", (version, *rest)
@@ -262,7 +259,6 @@ def _read_stream_record(cursor: Cursor, index: int) -> TensorRecord:
 
 
 def _read_snapshot(reader: HeaderReader, options: OpenOptions) -> Container:
-    """Read a snapshot of version 100 or 200."""
     cursor = Cursor(reader, 0)
     header = cursor.unpack(_SNAPSHOT_HEADER, "the MAG header")
     _, version, seconds, checksum, *zeros, tensor_count = header

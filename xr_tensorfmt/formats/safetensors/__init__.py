@@ -190,17 +190,14 @@ def _parse(
     try:
         dtype, shape, (first, stop) = _entry_fields(entry)
     except (KeyError, TypeError, ValueError):  # ValueError if there are not two offsets
-        dtype, shape, first, stop = "", [], -1, 0
-    if type(first) is not int or type(stop) is not int or not 0 <= first <= stop:
-        expected = "an object with dtype, shape and two ascending data_offsets"
+        dtype, shape, first, stop = None, [], -1, 0
+    is_text = isinstance(dtype, str)
+    if type(first) is not int or type(stop) is not int or not (is_text and 0 <= first <= stop):
+        expected = "an object with a dtype, a shape and two ascending data_offsets"
         raise keyed.build_error(document, "the entry", key, entry, expected)
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        hint = "load it with safetensors.torch.load_file"
-        expected = f"one of {', '.join(DTYPES)}"
-        error = keyed.build_error(document, "the dtype", key, dtype, expected, hint)
-        if isinstance(dtype, str):
-            return error
-        raise error
+    if dtype not in DTYPES:
+        hint, expected = "load it with safetensors.torch.load_file", f"one of {', '.join(DTYPES)}"
+        return keyed.build_error(document, "the dtype", key, dtype, expected, hint)
     element = ELEMENTS[DTYPES[dtype]]
     lengths, nbytes = keyed.parse_shape(document, key, shape, element, shapes)
     if stop - first != nbytes:
