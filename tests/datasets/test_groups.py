@@ -539,7 +539,7 @@ class TestWarningsOfOmittedTensors:
     @pytest.mark.parametrize(
         ("options", "warned"),
         [
-            ({}, "'a.scale'.* 1 other .b.scale"),
+            ({}, "'a.scale'.* 1 more .b.scale"),
             ({"group": "a"}, "'a.scale'(?!.*other)"),
             ({"group": "c"}, None),
             ({"group": "a", "drop_variables": "scale"}, None),
