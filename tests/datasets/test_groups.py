@@ -547,7 +547,7 @@ class TestWarningsOfOmittedTensors:
             ({"group": "a", "drop_variables": "a.scale"}, "'a.scale'(?!.*other)"),
             ({"drop_variables": ["a.scale", "b.scale"]}, None),
             ({"drop_variables": ["a.scale"]}, "'b.scale'(?!.*other)"),
-            ({"drop_variables": ["scale"]}, "'a.scale'.* 1 other"),
+            ({"drop_variables": ["scale"]}, "'a.scale'.* 1 more"),
         ],
     )
     def test_only_tensors_that_would_be_shown(self, options: Any, warned: str | None) -> None:
@@ -566,7 +566,7 @@ class TestWarningsOfOmittedTensors:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             xr.open_datatree(content, drop_variables="scale", **kwargs)
-        with pytest.warns(TensorFormatWarning, match=r"'a\.scale'.* 1 other"):
+        with pytest.warns(TensorFormatWarning, match=r"'a\.scale'.* 1 more"):
             xr.open_datatree(content, drop_variables="w", **kwargs)
 
 
