@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from math import prod
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from xarray import Variable
 
     from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import Conversion, PlannedVariable
+    from xr_tensorfmt.writing.file_plan import Conversion
 
 Shapes = dict[tuple[str, int], tuple[tuple[int, ...], int]]
 """Results of `parse_shape` by ``repr(shape)`` and element: a model has few. `True` is not `1`."""
@@ -180,16 +180,13 @@ def place_tensors(
     return placed, stop
 
 
-def plan_variables(
+def build_layouts(
     variables: Iterable[KeyedVariable], placed: Mapping[str, tuple[int, int]], start: int
-) -> tuple[PlannedVariable, ...]:
-    """Plan variables whose bytes are relative to an offset of the file."""
-    from xr_tensorfmt.writing.file_plan import PlannedVariable  # noqa: PLC0415  # only to write
-
-    return tuple(
-        PlannedVariable(variable, Dense(variable.shape, x.element, start + placed[x.name][0]), x)
-        for variable, x in variables
-    )
+) -> Iterator[tuple[Variable, Dense, Conversion]]:
+    """Yield variables with their layouts if places are relative to an offset of the file."""
+    for variable, conversion in variables:
+        offset = start + placed[conversion.name][0]
+        yield variable, Dense(variable.shape, conversion.element, offset), conversion
 
 
 def select_stored(

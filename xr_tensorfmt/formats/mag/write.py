@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import starmap
 from json import dumps, loads
 from typing import Any
 
@@ -13,7 +14,7 @@ from xr_tensorfmt.core.embedded_metadata import DTYPE_TAG, check_header_size, fr
 from xr_tensorfmt.core.file_format import EMBEDDED_KEY
 from xr_tensorfmt.formats import keyed, mag
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.file_plan import FilePlan, Piece
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
 # magnetron requires a version of itself and ignores its value (``snapshot.py`` of 0.2.2).
 MAGNETRON_VERSION = "0.2.2+xr_tensorfmt"
@@ -43,7 +44,7 @@ def plan(checked: CheckedInput) -> FilePlan:
     header = mag.HEADER.pack(
         mag.MAGIC, mag.VERSION, 0, mag.HEADER.size, len(content), start, data_bytes
     )
-    planned = keyed.plan_variables(variables, placed, start)
+    planned = tuple(starmap(PlannedVariable, keyed.build_layouts(variables, placed, start)))
     return FilePlan(start + data_bytes, (Piece(0, header + content),), planned)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import starmap
 from json import dumps, loads
 from posixpath import normpath
 from secrets import token_hex
@@ -16,7 +17,7 @@ from xr_tensorfmt.core.file_format import EMBEDDED_KEY
 from xr_tensorfmt.datasets.building import parse_size
 from xr_tensorfmt.formats import keyed, safetensors
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.file_plan import FilePlan, Piece
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
 _NAMES = {dtype: name for name, dtype in safetensors.DTYPES.items()}
 _DEFAULT_SHARD_BYTES = 5_000_000_000
@@ -68,7 +69,7 @@ def _plan_file(
     text += b" " * (-len(text) % safetensors.LENGTH_BYTES)
     header = len(text).to_bytes(safetensors.LENGTH_BYTES, "little") + text
     check_header_size(checked, header, safetensors.MAX_HEADER_BYTES)
-    planned = keyed.plan_variables(ordered, placed, len(header))
+    planned = tuple(starmap(PlannedVariable, keyed.build_layouts(ordered, placed, len(header))))
     return FilePlan(len(header) + data_bytes, (Piece(0, header),), planned)
 
 
