@@ -87,12 +87,13 @@ def format_tables(rows: Iterable[Row]) -> str:
 
 
 def format_slower(rows: Iterable[Row]) -> str:
-    """Return a table of the tasks that another package does faster."""
+    """Return a table of the tasks that another package does faster, the slowest first."""
     lines = []
     for row in filter(is_slower, rows):
         times = select_times(row)
-        name = next(iter(times))
-        lines.append(
-            [row["text"], format_time(times[OURS]), f"{format_time(times[name])} ({name})"]
-        )
-    return format_table(["Task", OURS, "Fastest"], lines)
+        name, fastest = next(iter(times.items()))
+        ratio = times[OURS] / fastest
+        cells = [format_time(times[OURS]), f"{format_time(fastest)} ({name})", f"{ratio:.1f}"]
+        lines.append((ratio, [row["text"], *cells]))
+    ordered = [line for _, line in sorted(lines, reverse=True)]
+    return format_table(["Task", OURS, "Fastest", "Ratio"], ordered)

@@ -84,7 +84,7 @@ def test_fastest_is_bold_unless_it_ties() -> None:
         "| limited | 1 s | the read | 2 s |",
         ":::",
     ]
-    assert format_slower(rows).splitlines()[2:] == ["| lost | 2 s | 250 ms (netCDF4) |"]
+    assert format_slower(rows).splitlines()[2:] == ["| lost | 2 s | 250 ms (netCDF4) | 8.0 |"]
 
 
 def test_tables_show_saved_measurements() -> None:

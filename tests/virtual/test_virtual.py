@@ -466,7 +466,7 @@ REFUSED = {
     _write_bits: "its layout Packed is not a single array",
     _write_triangle: "its layout Packed",
     _write_identity: "its layout Gathered",
-    _write_scaled: "its layout Gathered",
+    _write_scaled: "its layout Scaled",
     _write_blocks: "its layout",
     _write_pairs: "its layout Pairs",
     _write_text: "its layout Text",

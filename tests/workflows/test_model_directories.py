@@ -21,9 +21,12 @@ import xarray as xr
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.commands import run_failing
+from tests.recording import RecordingSource
 from tests.workflows.formats import WRITABLE, make_array, write
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
 from xr_tensorfmt.core.elements import FLOAT8_NAMES, Narrow, get_stored_name
+from xr_tensorfmt.core.layout import Dense, read
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.writing.atomic_file import AtomicFile
 
 WEIGHT = np.arange(6, dtype="f4").reshape(2, 3)
@@ -440,7 +443,9 @@ class TestStoredDtypes:
 
     def test_big_endian_bfloat16_is_returned(self) -> None:
         narrow = Narrow("bfloat16", ">").narrow
-        values = narrow.decode(np.array([0x3F80, 0x4049], ">u2").view(narrow.stored))
+        layout, raw = Dense((2,), narrow, 0), np.array([0x3F80, 0x4049], ">u2")
+        source = RecordingSource(raw.tobytes())
+        values = read(layout, source, Selection.everything(layout.shape))
         assert values.dtype == np.dtype(ml_dtypes.bfloat16)
         assert values.astype("f4").tolist() == [1, 3.140625]
 
