@@ -87,8 +87,8 @@ class TensorFormatBackend(BackendEntrypoint):
             Raise `SourceChangedError` if the size, time, inode or entity tag of the file differ
             from when it was opened. False compares sizes only.
         io : {"auto", "mmap", "read"}, default: "auto"
-            How to read a local file. ``"auto"`` reads values into new memory, and maps the pages of
-            dask chunks. ``"read"`` never maps, which is best for network file systems. ``"mmap"``
+            How to read a local file. ``"auto"`` returns values in new memory, and maps only dask
+            chunks. ``"read"`` never maps, which is best for network file systems. ``"mmap"``
             also maps values without chunks: they follow changes of the file, and the system may
             kill this process if the file is truncated.
         chunk_bytes : int or str, default: "31MiB"
@@ -104,7 +104,7 @@ class TensorFormatBackend(BackendEntrypoint):
         -------
         Dataset
             All variables are lazy, except dimension coordinates, which xarray loads to create
-            indexes (see ``create_default_indexes``).
+            indexes (see ``create_default_indexes``). With chunks, other labels are loaded, too.
 
         Raises
         ------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from glob import escape, has_magic
 from typing import TYPE_CHECKING, Any
 
 from xarray import Dataset
@@ -75,7 +76,8 @@ def parse_group(reader: HeaderReader, keywords: Keywords, *, is_tree: bool = Fal
     name, dims, separator = keywords["name"], keywords["dims"], keywords["separator"]
     prefixes = groups.list_prefixes(keywords["group"], separator)
     if isinstance(dims, Mapping) and prefixes:
-        dims = {f"{prefixes[0]}{key}": names for key, names in dims.items()}
+        prefix, pattern = prefixes[0], escape(prefixes[0])
+        dims = {f"{pattern if has_magic(x) else prefix}{x}": names for x, names in dims.items()}
     select = partial(groups.find_requested, prefixes, separator) if prefixes else None
     options = OpenOptions(name, dims, keywords["format_options"], select=select)
     container = recognition.read_container(reader, file_format, options)

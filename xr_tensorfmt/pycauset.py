@@ -298,4 +298,7 @@ def _count_sizes(
 ) -> NDArray[np.int64]:
     counts = _count_between(matrix, row, column, related) if related.any() else related
     size = matrix.variable.shape[0]
-    return np.bincount(counts[related], minlength=size).reshape(1, 1, size)
+    sizes = np.bincount(counts[related], minlength=size)
+    if sizes.size > size:
+        raise ValueError("an event precedes itself; set the diagonal of the causal matrix to False")
+    return sizes.reshape(1, 1, size)

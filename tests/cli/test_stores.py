@@ -353,6 +353,36 @@ def test_groups_of_store_are_chosen_or_named_in_error() -> None:
     assert "a.zarr is zarr, and dims applies only to tensor files" in refusal
 
 
+@pytest.mark.parametrize("source", ["a.zarr", "a.nc"])
+def test_groups_of_store_inherit_indexes(source: str) -> None:
+    values = xr.Dataset({"w": ("i", np.ones(2, "f4"))})
+    tree = xr.DataTree.from_dict({"/": xr.Dataset(coords={"i": [0, 1]}), "/g/h": values})
+    write_tree(source, tree)
+    to_file(tree, "b.mag")
+    for group in ("g", "g.h"):
+        run_ok("convert", source, f"{group}.mag", "--group", group)
+        run_ok("diff", source, "b.mag", "--group", group)
+        assert load_any(f"{group}.mag").i.values.tolist() == [0, 1]
+    message = run_failing("convert", source, "c.mag", "--group", "x")
+    assert "the group 'x' is not in the file" in message
+
+
+def test_bits_equal_bools() -> None:
+    bits = xr.DataArray(np.eye(4, dtype=bool), dims=("row", "col"), name="tensor")
+    save("a.pycauset", bits.to_dataset())
+    run_ok("convert", "a.pycauset", "b.safetensors")
+    run_ok("diff", "a.pycauset", "b.safetensors")
+
+
+@pytest.mark.parametrize("store", ["b.zarr", "b.nc"])
+def test_conversion_adds_no_fill_values(store: str) -> None:
+    save("a.mag", xr.Dataset({"a": ("x", np.array([1, np.nan], "f4"))}, {"lab": ("x", ["a", "b"])}))
+    run_ok("convert", "a.mag", store)
+    run_ok("convert", store, "c.mag")
+    run_ok("diff", "a.mag", "c.mag")
+    assert "_FillValue" not in load_any("c.mag").a.encoding
+
+
 def test_attributes_of_groups_raise_for_tensor_files() -> None:
     tree = make_tree()
     tree["layers/1"].attrs["kind"] = "last"

@@ -165,3 +165,8 @@ def test_slashes_of_names_are_quoted_in_paths(tmp_path: Path) -> None:
     for group in ("a%2Fb/", "/a%2Fb", "a/b"):
         assert list(open_lazily(str(path), group=group)) == ["c"]
     assert list(open_lazily(str(path), group="a", separator="/")) == ["b.c"]
+
+
+def test_errors_list_no_keywords_that_cannot_be_passed(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"expected one of format, mode, .*, fs$"):
+        to_file(SQUARE, tmp_path / "a.mag", format_options={})

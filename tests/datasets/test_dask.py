@@ -103,6 +103,22 @@ def test_each_chunk_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(source.requests) == [(56 + number * MIB, MIB) for number in range(16)]
 
 
+@pytest.mark.parametrize("order", [("x", "y"), ("y", "x")])
+def test_variables_of_different_dtypes_have_the_same_chunks(
+    tmp_path: Path, order: tuple[str, str]
+) -> None:
+    matrix = xr.DataArray(np.arange(12_000.0).reshape(4000, 3), dims=("x", "y"))
+    ds = xr.Dataset({"a": matrix.astype("f4"), "b": matrix, "c": matrix.sum("y")})
+    ds = ds.assign_coords(lab=("x", np.arange(4000))).transpose(*order)
+    to_file(ds, tmp_path / "a.safetensors")
+    chunked = xr.open_dataset(tmp_path / "a.safetensors", chunks={}, chunk_bytes=16_384)
+    assert len(chunked.chunks[order[0]]) > 1
+    assert chunked.b.chunks == chunked.a.chunks
+    xr.testing.assert_equal(chunked.map_blocks(lambda block: block).compute(), ds)
+    for variable in (chunked.a, chunked.b):
+        assert all(read.range_count == 1 for read in variable.tensorfmt.explain().reads)
+
+
 def test_reductions_agree_with_numpy(path: Path) -> None:
     tensor = xr.open_dataset(path, engine="tensorfmt", chunks={}, chunk_bytes=MIB).tensor
     np.testing.assert_allclose(tensor.mean(("a", "b")), make_values().mean((0, 1)), rtol=1e-12)

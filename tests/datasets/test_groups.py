@@ -673,3 +673,11 @@ class TestDimsOfGroups:
                 return
             again = xr.open_datatree(Path(directory, "2.mag"), engine="tensorfmt").load()
             assert again.identical(tree)
+
+
+@pytest.mark.parametrize("key", ["w", "*"])
+def test_dims_apply_to_groups_whose_names_look_like_patterns(tmp_path: Path, key: str) -> None:
+    to_file(xr.Dataset({"c[0].w": (("x", "y"), np.ones((2, 3)))}), tmp_path / "a.safetensors")
+    options = {"group": "c[0]", "dims": {key: ["p", "q"]}}
+    ds = xr.open_dataset(tmp_path / "a.safetensors", engine="tensorfmt", **options)
+    assert ds.w.dims == ("p", "q")

@@ -318,6 +318,12 @@ BROKEN = {
     ),
     "it has no name": (MODULE.replace('name = "grid"', ""), "no attribute 'name'"),
     "its magic number is empty": (MODULE.replace('b"GRID"', 'b""'), "empty magic number"),
+    "it has another default of a shared option": (
+        MODULE.replace(
+            'share_options("name", "verify")', '{"sparse": Option("", default=3)}'
+        ).replace("    Format,", "    Format,\n    Option,"),
+        "sparse= has the default 'auto' in other formats",
+    ),
     "its suffixes are bytes": (MODULE.replace('(".grid",)', '(b".grid",)'), "str, not bytes"),
     "it finds no suffix": (declare("def find_suffix(self, path): return None"), "NoneType"),
     "it cannot find a suffix": (declare("find_suffix = ''"), "not callable"),

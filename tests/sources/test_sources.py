@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import dask
+import fsspec
 import numpy as np
 import pytest
 import xarray as xr
@@ -339,6 +340,14 @@ def test_file_object_is_source(path: Path) -> None:
         assert source.read(Extents.single(10, 30)).tobytes() == CONTENT[10:30]
         assert source.name == str(path)
     assert find_source(io.BytesIO(CONTENT))[0].name == "<BytesIO>"
+
+
+def test_file_object_of_fsspec_has_the_name_of_its_file() -> None:
+    fs = fsspec.filesystem("memory")
+    fs.pipe_file("/names/a.safetensors", CONTENT)
+    with fs.open("/names/a.safetensors") as file:
+        assert find_source(file)[0].file_name == "a.safetensors"
+    fs.rm("/names", recursive=True)
 
 
 def test_memory_map_is_source(path: Path) -> None:

@@ -122,6 +122,9 @@ def convert(
                 if options:
                     raise ValueError(f"--option is only for tensor formats, not for {to}")
                 ds = ds.drop_encoding().drop_attrs() if "attrs" in drop else ds.drop_encoding()
+                for key, variable in ds.variables.items():
+                    if variable.dtype.kind in "fc" and "_FillValue" not in variable.attrs:
+                        encoding[key] = {"_FillValue": None, **encoding.get(key, {})}
                 write = _write_zarr if to == common.ZARR else _write_netcdf
                 write(ds, locations[1], encoding, overwrite=overwrite)
 
@@ -183,25 +186,29 @@ def open_input(
         if open_options:
             named = ", ".join(open_options)
             raise ValueError(f"{file} is {store}, and {named} applies only to tensor files")
+        tree = _open_store(locate(file, url_options, None), store)
         path = join_path(next(iter(list_prefixes(group, ".")), ""), ".")
-        tree = _open_store(locate(file, url_options, None), store, path)
-        return flatten_tree(file, tree, ".", drop)
+        node = {node.path: node for node in tree.subtree}.get(path)
+        if node is None:
+            raise ValueError(f"the group {group!r} is not in the file")
+        is_group = any(other.data_vars for other in node.descendants)
+        return flatten_tree(file, node if is_group else node.to_dataset(), ".", drop)
     file = common.find_file(file, storage_options)
     options |= {"format": format, "group": group, "storage_options": url_options, **open_options}
     return xr.open_dataset(file, engine="tensorfmt", **options)
 
 
-def _open_store(location: Location, format: str, group: str) -> xr.DataTree | xr.Dataset:
-    """Open zarr in chunks, or netCDF without. Return a tree if there are groups."""
+def _open_store(location: Location, format: str) -> xr.DataTree:
+    """Open zarr in chunks, or netCDF without."""
     if format == common.ZARR:
         store = _get_zarr_store(location)
-        tree = xr.open_datatree(store, engine=common.ZARR, group=group, chunks={})
+        tree = xr.open_datatree(store, engine=common.ZARR, chunks={})
     else:
         path = location.path if location.is_local else location.url
         engine = _find_complex_engine()
         can_open = engine and xr.backends.list_engines()[engine].guess_can_open(path)
         engine = engine if can_open else None
-        tree = xr.open_datatree(path, engine=engine, group=group, cache=False)
+        tree = xr.open_datatree(path, engine=engine, cache=False)
     for node in tree.subtree:
         for name, variable in node.variables.items():
             if variable.dtype.names is not None:
@@ -209,7 +216,7 @@ def _open_store(location: Location, format: str, group: str) -> xr.DataTree | xr
                     f"{name!r} has the structured dtype {variable.dtype}, as complex numbers in "
                     "netCDF-4 have; install h5netcdf and h5py to read them"
                 )
-    return tree if any(node.data_vars for node in tree.descendants) else tree.to_dataset()
+    return tree
 
 
 def _find_complex_engine() -> Any:

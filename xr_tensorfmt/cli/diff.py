@@ -14,7 +14,7 @@ import xarray as xr
 
 from xr_tensorfmt.cli import common, describe
 from xr_tensorfmt.cli.convert import STORED_VALUES, open_input
-from xr_tensorfmt.core.elements import Array, get_stored_name
+from xr_tensorfmt.core.elements import FLOAT8_NAMES, Array, get_stored_name
 from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, contiguous_chunk, iterate_chunks
 from xr_tensorfmt.datasets.building import get_info
 from xr_tensorfmt.errors import shorten
@@ -211,7 +211,7 @@ def _compare_variables(
 def _get_stored_dtype(variable: xr.Variable) -> str:
     """Return the dtype of a variable in its file, without the byte order."""
     stored = get_stored_name(variable.encoding.get("dtype"))
-    is_narrow = stored is not None and not hasattr(np, stored)  # such as bfloat16
+    is_narrow = stored in ("bfloat16", *FLOAT8_NAMES)
     return str(stored) if is_narrow else describe.format_dtype(variable.dtype).split(",")[0]
 
 

@@ -39,6 +39,10 @@ def name_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tupl
     """Return the dimension names: the user's if given, otherwise the file's."""
     if requested is None and variable not in default:
         return default
+    if requested is None:
+        raise ValueError(
+            f"name={variable!r} is also a dimension of the file; choose another name= or --name"
+        )
     names = find_names(requested, variable, len(default))
     names = default if names is None else names
     is_sequence = isinstance(names, Sequence) and not isinstance(names, str | bytes)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Hashable, Mapping
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 from xarray import Coordinates, Dataset, Variable
 
 from xr_tensorfmt.core.extents import MAX_CHUNKS, count_chunks
@@ -87,7 +88,7 @@ def build_dataset(container: Container, source: Source, keywords: Keywords) -> D
     dims = {dim for tensor in tensors.values() for dim in tensor.dims}
     variables = {name: _build_variable(tensor, source, target) for name, tensor in tensors.items()}
     coordinates = {*dims, *(tensor.name for tensor in container.coordinates)}
-    _align_chunks(variables, coordinates)
+    _align_chunks(tensors, variables, coordinates)
     if has_coordinates or any(tensor.attrs for tensor in tensors.values()):
         named = attrs if has_coordinates else {}
         variables, named, decoded_coordinates = cf.decode(source.name, variables, named, keywords)
@@ -107,15 +108,32 @@ def get_info(encoding: Mapping[str, Any]) -> Mapping[str, Any]:
     return info if isinstance(info, Mapping) else {}
 
 
-def _align_chunks(variables: Mapping[str, Variable], coordinates: set[Any]) -> None:
-    """Divide coordinates like the data, because `Dataset.chunks` must be consistent."""
+def _align_chunks(
+    tensors: Mapping[str, Tensor], variables: Mapping[str, Variable], coordinates: set[Any]
+) -> None:
+    """Divide variables alike if their chunks stay contiguous, as `Dataset.chunks` requires."""
     chunks: dict[Hashable, int] = {}
     for name, variable in variables.items():
         if name not in coordinates:
-            chunks |= variable.encoding.get("preferred_chunks", {})
-    for name in variables.keys() & coordinates if chunks else ():
-        if aligned := {dim: chunks[dim] for dim in variables[name].dims if dim in chunks}:
-            variables[name].encoding["preferred_chunks"] = aligned
+            for dim, length in variable.encoding.get("preferred_chunks", {}).items():
+                chunks[dim] = min(length, chunks.get(dim, length))
+    for name, variable in variables.items():
+        if chunks.keys().isdisjoint(variable.dims):
+            continue
+        own: dict[Hashable, int] = {
+            **variable.sizes,
+            **variable.encoding.get("preferred_chunks", {}),
+        }
+        for axis in np.argsort(getattr(tensors[name].layout, "axes", range(variable.ndim))):
+            dim = variable.dims[axis]
+            if name in coordinates:
+                own[dim] = chunks.get(dim, own[dim])
+                continue
+            own[dim] = min(own[dim], chunks.get(dim, own[dim]))
+            if own[dim] > 1:
+                break  # other axes are whole in contiguous chunks
+        aligned = {dim: length for dim, length in own.items() if length < variable.sizes[dim]}
+        variable.encoding["preferred_chunks"] = aligned
 
 
 def _assemble(

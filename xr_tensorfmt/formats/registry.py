@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
 
-from xr_tensorfmt.core.file_format import CONTRACT_VERSION, Format
+from xr_tensorfmt.core.file_format import CONTRACT_VERSION, SHARED_OPTIONS, Format
 from xr_tensorfmt.errors import build_choice_error, did_you_mean, redact, warn
 from xr_tensorfmt.formats.cc4s import Cc4sFormat
 from xr_tensorfmt.formats.mag import MagFormat
@@ -62,6 +62,10 @@ def _load_plugin(plugin: Any, known: Iterable[Format]) -> Format:
     file_format: Format = plugin()
     if file_format.name in [other.name for other in known]:
         raise ValueError(f"name is {file_format.name!r}, which another format has")
+    for option, declared in file_format.open_options.items():
+        shared = SHARED_OPTIONS.get(option, declared)
+        if declared.default != shared.default:
+            raise ValueError(f"{option}= has the default {shared.default!r} in other formats")
     if b"" in file_format.magics:
         raise ValueError("magics has an empty magic number, which all files begin with")
     len(file_format.find_suffix("a"))  # raises here what it would raise at each opening

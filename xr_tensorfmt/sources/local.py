@@ -209,8 +209,10 @@ class FileObject(Source):
 
     def __init__(self, file: BinaryIO, token: str = "", name: str = "") -> None:
         self._token = token or uuid4().hex
-        name = name or getattr(file, "name", "")
-        self._name = redact(name) if name and isinstance(name, str) else f"<{type(file).__name__}>"
+        # Files of fsspec have no `name`.
+        found = [name, *(getattr(file, key, None) for key in ("name", "full_name", "path"))]
+        named = next((text for text in found if text and isinstance(text, str)), "")
+        self._name = redact(named) or f"<{type(file).__name__}>"
         self._set_file(file)
         with self.open():
             file.seek(0, os.SEEK_END)  # returns None for a memory map before Python 3.13

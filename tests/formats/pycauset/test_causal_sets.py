@@ -76,6 +76,12 @@ def test_interval_sizes_count_related_pairs(causal: xr.DataArray) -> None:
     np.testing.assert_array_equal(sizes, np.bincount(product[bits], minlength=SIZE))
 
 
+def test_events_that_precede_themselves_have_no_intervals() -> None:
+    causal = xr.DataArray(np.ones((4, 4), bool), dims=("row", "col"))
+    with pytest.raises(ValueError, match="an event precedes itself; set the diagonal"):
+        pycauset.interval_sizes(causal).compute()
+
+
 @pytest.mark.parametrize("function", [pycauset.links, pycauset.interval_sizes])
 def test_blocks_without_relations_are_not_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: Any
