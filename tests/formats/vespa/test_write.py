@@ -607,6 +607,21 @@ def test_type_attribute_is_updated(directory, type_) -> None:
     assert open_file(directory).tensor.attrs == {"vespa_type": "tensor<float>(user{},x[2])"}
 
 
+def test_type_that_xarray_copies_to_the_dataset_is_ignored(directory) -> None:
+    write_file(make_users(), directory)
+    ds = open_file(directory)
+    norm = np.sqrt((ds.tensor**2).sum("x"))
+    normalized = ds / norm
+    assert normalized.attrs == norm.attrs == ds.tensor.attrs
+    expected = normalized.drop_attrs()
+    assert write_file(normalized, directory) == write_file(expected, directory)
+    assert vespa.to_json(normalized) == vespa.to_json(expected)
+    path = directory / "feed.jsonl"
+    vespa.to_jsonl(normalized, path, field="v", dim="user", prefix="id:shop:user::")
+    back = vespa.from_jsonl(path, field="v", dim="user", prefix="id:shop:user::")
+    np.testing.assert_array_equal(back.tensor, expected.tensor)
+
+
 def test_name_of_variable_must_be_dropped(directory) -> None:
     named = make_users().rename(tensor="embedding")
     check_refused(
@@ -675,6 +690,8 @@ def test_attribute_of_user_with_name_of_type_is_refused(directory, type_) -> Non
     ds = make_users().drop_attrs()
     ds.tensor.attrs["vespa_type"] = type_
     check_refused(ds, directory, "the attribute 'vespa_type' of ds.'tensor'.; delete it")
+    ds = make_users().assign_attrs(vespa_type=type_)
+    check_refused(ds, directory, "the attribute 'vespa_type' of ds; delete it")
 
 
 @pytest.mark.parametrize("file_info", [None, 3, "tensor(x[3])", ["vespa"]])

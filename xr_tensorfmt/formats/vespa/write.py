@@ -204,12 +204,12 @@ def _find_file_names(
 def _check_attrs(
     checked: CheckedInput, name: str, variable: Variable, labels: Iterable[str]
 ) -> None:
-    owners = {"ds": checked.attrs, f"ds[{name!r}]": variable.attrs}
-    owners |= {f"ds[{dim!r}]": checked.coordinates[dim].attrs for dim in labels}
-    for owner, attributes in owners.items():
+    data = {"ds": checked.attrs, f"ds[{name!r}]": variable.attrs}
+    coordinates = {f"ds[{dim!r}]": checked.coordinates[dim].attrs for dim in labels}
+    for owner, attributes in (data | coordinates).items():
         for attribute, value in attributes.items():
-            if attribute == TYPE and attributes is variable.attrs and is_type(value):
-                continue  # made by the reader
+            if attribute == TYPE and owner in data and is_type(value):
+                continue  # made by the reader, and copied by xarray in `ds / ds.tensor.sum()`
             hint = f"delete it from {owner}.attrs or {owner}.encoding"
             checked.refuse_losses(("attrs", f"the attribute {attribute!r} of {owner}", hint))
 
