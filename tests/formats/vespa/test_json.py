@@ -126,6 +126,40 @@ def test_each_documented_form_is_read(case: str, text: bool) -> None:
     assert ds.tensor.attrs["vespa_type"] == type_.replace("tensor()", "double")
 
 
+def to_arrays(data: Any) -> Any:
+    """Return JSON with arrays in place of lists of numbers."""
+    if isinstance(data, dict):
+        return {key: to_arrays(value) for key, value in data.items()}
+    if not isinstance(data, list):
+        return data
+    array = np.array(data)
+    return array if array.dtype.kind in "fi" else [to_arrays(value) for value in data]
+
+
+@pytest.mark.filterwarnings("ignore:hexadecimal digits of")
+@pytest.mark.parametrize("case", DOCUMENTED)
+def test_arrays_are_read_as_lists(case: str) -> None:
+    data, type_, _ = DOCUMENTED[case]
+    field = "f" if isinstance(data, dict) and "fields" in data else None
+    expected = vespa.from_json(data, type_, field=field)
+    ds = vespa.from_json(to_arrays(data), type_, field=field)
+    xr.testing.assert_identical(ds.load(), expected.load())
+    for document in ({"fields": {"v": to_arrays(data)}}, {"v": to_arrays(data)}):
+        if field is None and not isinstance(data, int | float | str):
+            ds = vespa.from_json(document, type_, field="v")
+            xr.testing.assert_identical(ds.load(), expected.load())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "uint64"])
+def test_numbers_of_numpy_are_read(dtype: str) -> None:
+    array = np.array([1, 2], dtype)
+    for values in (array, {"values": array}, [*array], {"values": [*array]}):
+        for type_ in ("tensor(x[2])", "tensor<int8>(x[2])", "tensor<bfloat16>(x[2])"):
+            assert vespa.from_json(values, type_).tensor.values.tolist() == [1, 2]
+    with pytest.raises(ValueError, match="True is not the value of a cell"):
+        vespa.from_json(np.array([True]), "tensor(x[1])")
+
+
 # The C++ code of Vespa refuses other scalars, so they are not written.
 WRITABLE = [case for case in DOCUMENTED if not re.fullmatch(r"tensor<.*>\(\)", DOCUMENTED[case][1])]
 

@@ -132,7 +132,7 @@ def _select_field(data: Any, field: str | None) -> Any:
     if not isinstance(mapping.get("fields"), dict):  # a map of labels has no objects
         if field is None:
             return data
-        fields = {key: value for key, value in mapping.items() if isinstance(value, dict | list)}
+        fields = {k: v for k, v in mapping.items() if isinstance(v, dict | list | np.ndarray)}
     if field not in fields:
         names = shorten(", ".join(map(repr, fields))) or "no name"
         hint = "" if field is None else f", not {field!r}{did_you_mean(field, fields)}"
@@ -182,7 +182,7 @@ def parse_tensor(data: Any, type_: str | None) -> tuple[VespaHeader, Mapping[Nam
 def _unwrap(header: VespaHeader, data: Any) -> Any:
     """Return the content of the object around a tensor, or `data` itself if there is none."""
     if not isinstance(data, dict):
-        return data
+        return data.tolist() if isinstance(data, np.ndarray) else data
     # A mapped dimension may have the labels of these keys.
     is_map = bool(header.mapped) and not str(data.get("type")).lstrip().startswith(_TYPE_STARTS)
     keys = data.keys() - ("dimensions",) if is_map else data.keys() - ("dimensions", "type")
@@ -190,6 +190,8 @@ def _unwrap(header: VespaHeader, data: Any) -> Any:
         return data if keys or is_map else {}
     (key,) = keys
     content = data[key]
+    if isinstance(content, np.ndarray):
+        content = content.tolist()
     if is_map:  # objects are no cells
         first = content[:1] if isinstance(content, list) else [content]
         is_map = not all(isinstance(item, dict) for item in first)
@@ -275,7 +277,8 @@ def _parse_values(header: VespaHeader, values: Any) -> bytes:
             return _parse_digits(header, values)
     count = header.cells
     if not isinstance(values, list):
-        values = [values] if count == 1 else values
+        values = values.tolist() if isinstance(values, np.ndarray) else values
+        values = values if isinstance(values, list) or count > 1 else [values]
     if not isinstance(values, list) or len(values) != count or isinstance(values[0], list):
         array = np.array(values, dtype=object, ndmin=1)
         if array.shape not in (header.lengths, (count,)):
@@ -332,6 +335,8 @@ def _pack_numbers(header: VespaHeader, numbers: list[Any]) -> bytes:
 
 def _parse_number(value: Any) -> float:
     """Return a number. As in Vespa, it may be null or a string."""
+    if isinstance(value, np.number):
+        value = value.item()
     if value is None:
         return float("nan")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
