@@ -58,6 +58,8 @@ def from_json(
     >>> vespa.from_json(field).tensor.sel(user="ada").values
     array([1., 2.], dtype=float32)
     """
+    if field is not None:
+        _check_field(field)
     name, options = "<Vespa JSON>", _take_options(keywords)
     if isinstance(data, os.PathLike) or is_url(data):
         name, data = next((path, b"".join(lines)) for path, lines in open_feeds([data], options))
@@ -114,6 +116,7 @@ def from_jsonl(
     >>> ds.tensor.sel(document="ann").values
     array([1., 0.])
     """
+    _check_field(field)
     if type:
         parse_type(type)
     source_name, feeds = find_feeds(source, _take_options(keywords))
@@ -170,6 +173,11 @@ def _take_options(keywords: dict[str, Any]) -> dict[str, Any]:
 def _open(content: bytes, source_name: str, **keywords: Any) -> Dataset:
     source: Any = FileObject(BytesIO(content), name=source_name)
     return open_dataset(source, engine="tensorfmt", format="vespa", **keywords)
+
+
+def _check_field(field: object) -> None:
+    if not isinstance(field, str):
+        raise TypeError(f"field={field!r} must be a str; open or write one field at a time")
 
 
 def _check_choice(keyword: str, value: object, choices: Any) -> None:
@@ -266,6 +274,7 @@ def to_jsonl(
     >>> users = xr.DataArray([[1.0, 0.0]], {"user": ["ann"]}, dims=("user", "x"))
     >>> vespa.to_jsonl(users, "feed.jsonl", field="vector", dim="user", prefix="id:users::")
     """
+    _check_field(field)
     _check_choice("form", form, Form)
     _check_choice("operation", operation, Operation)
     location = locate_target(path, storage_options, fs)

@@ -6,6 +6,7 @@ import fileinput
 import gzip
 import json
 import os
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,8 @@ def test_list_that_does_not_end_is_incomplete(tmp_path: Path, text: str) -> None
 
 def test_conditions_are_ignored_with_a_warning() -> None:
     documents = [put("a", [1]), put("a", [2]) | {"condition": "false"}]
-    with pytest.warns(UserWarning, match="1 operations have a condition, which is ignored"):
+    expected = "operations with a condition, which is ignored: 1$"
+    with pytest.warns(UserWarning, match=expected):
         assert read_values(documents) == {"a": [2]}
 
 
@@ -157,6 +159,23 @@ def test_partial_results_warn(name: str) -> None:
 def test_visit_with_continuation_warns() -> None:
     with pytest.warns(UserWarning, match="more documents follow"):
         assert read_values([{"documents": [put("a", [1])], "continuation": "AAA"}]) == {"a": [1]}
+
+
+@pytest.mark.parametrize("kind", ["responses", "files"])
+def test_only_the_last_page_of_a_visit_warns_of_its_continuation(kind: str, tmp_path: Path) -> None:
+    pages: list[Any] = [{"documents": [put(x, [1])], "continuation": "AAA"} for x in "abc"]
+
+    def read_pages(pages: list[Any]) -> dict[str, Any]:
+        paths = [tmp_path / f"{number}.json" for number in range(len(pages))]
+        for path, page in zip(paths, pages, strict=True):
+            path.write_text(json.dumps(page))
+        return read_values(pages if kind == "responses" else paths)
+
+    assert [*read_pages([*pages, {"documents": [put("d", [1])]}])] == ["a", "b", "c", "d"]
+    assert [*read_pages([*pages, {"pathId": "/document/v1/", "documents": []}])] == ["a", "b", "c"]
+    with pytest.warns(UserWarning, match="the last response has a continuation") as caught:
+        assert [*read_pages(pages)] == ["a", "b", "c"]
+    assert len(caught) == 1
 
 
 def test_error_in_response_to_visit_warns() -> None:
@@ -756,6 +775,28 @@ def test_updates_of_some_cells_leave_out_their_documents(name: str) -> None:
     assert read_values([*feed, put("a", [3])]) == {"b": [2], "a": [3]}
 
 
+def test_documents_without_a_tensor_and_with_updates_are_counted_apart() -> None:
+    update = {"update": "b", "fields": {"v": PARTIAL_UPDATES["add"]}}
+    feed = [put("a", [1]), put("b", [2]), put("c", None), put("d", None), update]
+    with pytest.warns(UserWarning, match="are left out") as caught:
+        assert read_values(feed) == {"a": [1]}
+    without, updated = sorted(str(warning.message) for warning in caught)[::-1]
+    assert "without cells in the field 'v' are left out: 2, the first in line 3 of" in without
+    assert "unknown cells in the field 'v' are left out: 1, the first in line 5 of" in updated
+
+
+@pytest.mark.parametrize("field", [["a", "b"], None, 3])
+def test_field_that_is_no_str_raises(field: Any, tmp_path: Path) -> None:
+    message = re.escape(f"field={field!r} must be a str")
+    with pytest.raises(TypeError, match=message):
+        vespa.from_jsonl([put("a", [1])], "tensor(x[1])", field=field)
+    with pytest.raises(TypeError, match=message):
+        vespa.to_jsonl(make_users(), tmp_path / "feed.jsonl", field=field, dim="user")
+    if field is not None:
+        with pytest.raises(TypeError, match=message):
+            vespa.from_json({"fields": {"a": [1]}}, "tensor(x[1])", field=field)
+
+
 def test_documents_keep_the_place_of_their_first_put() -> None:
     feed = [put("a", [1]), put("b", [2]), put("a", [3]), {"remove": "c"}, UPDATE]
     assert list(read_values(feed).items()) == [("a", [5]), ("b", [2])]
@@ -880,6 +921,22 @@ def test_limit_on_values_of_documents_on_several_lines_is_named(
     expected = "line 2: it is truncated, or continues on more than 40 values, the limit of .* lines"
     with pytest.raises(ValueError, match=expected):
         read_values(path)
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_list_above_the_limit_is_read_after_json_load(
+    indent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "MAX_LINE_BYTES", 200)
+    path = tmp_path / "feed.json"
+    path.write_text(json.dumps([put(f"{n}", [1]) for n in range(20)], indent=indent))
+    expected = (
+        r"200 bytes, the limit of .*; pass json\.load\(file\) to from_jsonl, or write one doc"
+    )
+    with pytest.raises(ValueError, match=expected):
+        read_values(path)
+    with path.open() as file:
+        assert len(read_values(json.load(file))) == 20
 
 
 @pytest.mark.parametrize("value", [None, ""])

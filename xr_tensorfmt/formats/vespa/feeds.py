@@ -50,6 +50,8 @@ _SEPARATORS = (MARGIN + "[],").encode()
 _CONTENT = re.compile(f"[^{re.escape(_SEPARATORS.decode())}]")
 
 _HINT = "write valid JSON, one document per line"
+_LIMIT_HINT = "pass json.load(file) to from_jsonl, or write one document per line"
+_UPDATED = ", an update of some cells; open the stored documents"
 _decoder = JSONDecoder()
 # Operations of an update that does not assign all cells.
 _PARTIAL = {"modify", "add", "remove"}
@@ -176,24 +178,8 @@ def _encode_line(line: str | bytes) -> bytes:
     """Return the bytes of a line without white space. Raise ValueError if it is too large."""
     text = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
     if limit := _find_exceeded_limit(text):
-        raise ValueError(f"it has more than {limit}, the limit of a line; {_HINT}")
+        raise ValueError(f"it has more than {limit}, the limit of a line; {_LIMIT_HINT}")
     return text.strip(_MARGIN)
-
-
-def _find_documents(values: Iterable[Any]) -> Iterator[Any]:
-    """Yield the documents of lists, of responses to a visit, and of the hits of queries."""
-    for value in values:
-        remaining = [value]
-        while remaining:
-            part = remaining.pop()
-            if isinstance(part, list):
-                remaining += reversed(part)
-            elif not isinstance(part, dict) or "put" in part:
-                yield part
-            elif (parts := _find_parts(part)) is not None:
-                remaining.append(parts)
-            elif part and not str(part.get("id")).startswith(_GROUPS):
-                yield part
 
 
 def _find_parts(response: Mapping[str, Any]) -> Any:
@@ -209,8 +195,6 @@ def _find_parts(response: Mapping[str, Any]) -> Any:
     if "pathId" in response and "message" in response:
         warn(f"documents may be missing, because of an error: {show(response['message'])}")
         parts = parts or []
-    elif isinstance(parts, list) and response.get("continuation"):
-        warn("the response to the visit has a continuation, so more documents follow")
     return parts if isinstance(parts, list) else None
 
 
@@ -244,6 +228,8 @@ class Documents:
     other_fields: set[str] = dataclass_field(default_factory=set)
     # The number of operations with a condition.
     conditions: int = 0
+    # Whether the last response to a visit has a continuation.
+    has_continuation: bool = False
     # The feed and its line that is read, and the first and the last text of the feed so far.
     feed: str = ""
     line: int = 1
@@ -255,7 +241,7 @@ class Documents:
         for self.feed, lines in feeds:
             self.line, self.first, self.last = 1, b"", b""
             try:
-                for document in _find_documents(self._parse_lines(lines)):
+                for document in self._find_documents(self._parse_lines(lines)):
                     self._add(document)
                 if self.first.startswith(b"[") and not self.last.endswith(b"]"):
                     raise ValueError("the list of documents does not end; fetch the complete feed")  # noqa: TRY301
@@ -271,17 +257,40 @@ class Documents:
                 reason = "the documents have no fields"
                 hint = f"; {reason if left_out else 'the feed has no documents, or removes all'}"
             raise ValueError(f"{name}: no document has a tensor in the field {self.field!r}{hint}")
-        if left_out:
-            warn(
-                f"{name}: documents without cells in the field {self.field!r} are left out: "
-                f"{len(left_out)}, the first in {left_out[0]}"
-            )
-        if self.conditions:
-            warn(f"{name}: {self.conditions} operations have a condition, which is ignored")
+        self._warn_of_losses(name, left_out)
         header = parse_type(str(self.type))
         dims = tuple(sorted((*header.mapped, self.dim))), header.indexed, header.lengths
         header = VespaHeader.create(header.cell_type, *dims, sum(self.counts.values()))
         return b"".join((header.pack(), *self.tensors.values()))
+
+    def _warn_of_losses(self, name: str, left_out: Iterable[str]) -> None:
+        for cells, is_updated in (("without cells", False), ("with unknown cells", True)):
+            if places := [place for place in left_out if place.endswith(_UPDATED) is is_updated]:
+                warn(
+                    f"{name}: documents {cells} in the field {self.field!r} are left out: "
+                    f"{len(places)}, the first in {places[0]}"
+                )
+        if self.conditions:
+            warn(f"{name}: operations with a condition, which is ignored: {self.conditions}")
+        if self.has_continuation:
+            warn(f"{self.feed}: the last response has a continuation, so more documents follow")
+
+    def _find_documents(self, values: Iterable[Any]) -> Iterator[Any]:
+        """Yield the documents of lists, of responses to a visit, and of the hits of queries."""
+        for value in values:
+            remaining = [value]
+            while remaining:
+                part = remaining.pop()
+                if isinstance(part, list):
+                    remaining += reversed(part)
+                elif not isinstance(part, dict) or "put" in part:
+                    yield part
+                elif (parts := _find_parts(part)) is not None:
+                    remaining.append(parts)
+                    if "documents" in part:
+                        self.has_continuation = bool(part.get("continuation"))
+                elif part and not str(part.get("id")).startswith(_GROUPS):
+                    yield part
 
     def _parse_lines(self, lines: Iterable[Any]) -> Iterator[Any]:
         """Yield the JSON value of each line. After a line that is not JSON, yield documents."""
@@ -316,8 +325,8 @@ class Documents:
         if limit := _find_exceeded_limit(content):
             text = text.lstrip(_SEPARATORS.decode())
             if "end of data" in error.msg:
-                limits = f"{limit}, the limit of documents on several lines"
-                raise ValueError(f"it is truncated, or continues on more than {limits}; {_HINT}")
+                limits = f"{limit}, the limit of documents on several lines; {_LIMIT_HINT}"
+                raise ValueError(f"it is truncated, or continues on more than {limits}")
             raise build_json_error(text, JSONDecodeError(error.msg, text, error.pos), _HINT)
         while found := _CONTENT.search(text, stop):
             self.line += text.count("\n", start, found.start())
@@ -360,8 +369,7 @@ class Documents:
             return
         self.counts.pop(label, None)
         self.tensors.pop(label, None)
-        reason = ", an update of some cells; open the stored documents" if is_partial else ""
-        place = f"line {self.line} of {self.feed}{reason}"
+        place = f"line {self.line} of {self.feed}{_UPDATED if is_partial else ''}"
         self.absent[label] = "" if "remove" in document else place
 
     def _pack(self, tensor: Any, label: bytes) -> tuple[int, bytes]:
