@@ -132,7 +132,7 @@ def to_file(
     file_format = registry.find_format(format) if format else find(location.url)
     if not file_format.can_write:
         raise ValueError(f"{file_format.title} files can only be read; choose another format")
-    others = [*signature(to_file).parameters][2:-1]  # without data, path and options of formats
+    others = [*signature(to_file).parameters][:-1]  # without format_options
     format_options = normalize_options(file_format, format_options, others)
     overwrite = is_overwriting("w" if region is not None and mode in ("r+", "a") else mode)
     _check_region(region, [*format_options, *(() if overwrite else ["mode"])])

@@ -168,5 +168,5 @@ def test_slashes_of_names_are_quoted_in_paths(tmp_path: Path) -> None:
 
 
 def test_errors_list_no_keywords_that_cannot_be_passed(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"expected one of format, mode, .*, fs$"):
+    with pytest.raises(TypeError, match=r"expected one of data, path, format, .*, fs$"):
         to_file(SQUARE, tmp_path / "a.mag", format_options={})

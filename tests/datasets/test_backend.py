@@ -195,7 +195,7 @@ def test_dims_and_name_are_chosen_by_user(path: Path) -> None:
         ({"dims": {"t*": ("F", "q")}}, "names 2 dimensions of 't\\*', but .* 'tensor' \\(3\\)"),
         ({"dims": ("b", "a", "c")}, "transpose to reorder"),
         ({"dims": ("q", "q", "r")}, "of 'tensor': pass 3 different names"),
-        ({"name": "a"}, "name='a' is also a dimension of the file; choose another name= or --name"),
+        ({"name": "a"}, "has the name of one of its dimensions .* or another name= or --name"),
         ({"sparse": "coo"}, "sparse='coo' is not one of 'auto', 'dense', 'stored'"),
         ({"io": "fast"}, "io='fast' is not one of"),
         ({"format": "hdf"}, "format='hdf' is not one of 'tens'"),

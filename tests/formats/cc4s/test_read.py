@@ -538,7 +538,7 @@ class TestProperties:
 
     def test_tensor_may_be_named_as_type(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "State", cf.make_values((3,)), ["State"])
-        with pytest.raises(ValueError, match="none of them"):
+        with pytest.raises(ValueError, match="has the name of one of its dimensions"):
             open_lazily(path)
 
 
