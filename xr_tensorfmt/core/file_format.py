@@ -41,8 +41,8 @@ def name_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tupl
         return default
     if requested is None:
         raise ValueError(
-            f"the variable {variable!r} has the name of one of its dimensions {default}; pass other "
-            "names in dims=, or another name= or --name"
+            f"the variable {variable!r} has the name of one of its dimensions {default}; pass "
+            "other names in dims=, or another name= or --name"
         )
     names = find_names(requested, variable, len(default))
     names = default if names is None else names
