@@ -15,7 +15,7 @@ import xarray as xr
 
 from tests import tensfiles as tf
 from tests import vespafiles as vf
-from tests.commands import GAMMA, load_any, make_dataset, run_failing, run_ok, save
+from tests.commands import GAMMA, load_any, make_dataset, run, run_failing, run_ok, save
 from tests.opening import open_lazily
 from tests.servers import S3Store
 from xr_tensorfmt import to_file
@@ -114,6 +114,28 @@ def test_error_names_packages_for_complex_netcdf(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     message = run_failing("convert", "c.bin", "c.nc")
     assert "install h5netcdf and h5py to write complex numbers, or write zarr" in message
+    assert not Path("c.nc").exists()
+
+
+@pytest.mark.parametrize("owner", ["'w'", "'number'", "the Dataset"])
+def test_nested_attributes_become_netcdf(monkeypatch: pytest.MonkeyPatch, owner: str) -> None:
+    ds = xr.Dataset({"w": ("x", np.ones(2, "f4"))}, {"number": ("x", [3, 4])})
+    momenta = [[0, 0, 0], [1, 0, 0]]
+    holder = ds if owner == "the Dataset" else ds[owner.strip("'")]
+    holder.attrs |= {"values": momenta}
+    to_file(ds, "a.mag")
+    result = run("convert", "a.mag", "a.nc")
+    assert result.exit_code == 0
+    advice = f"with the nested attribute 'values' of {owner}; pass engine='h5netcdf'"
+    assert f"Warning: a.nc: netCDF4 cannot open files {advice}" in result.stderr
+    xr.testing.assert_identical(xr.load_dataset("a.nc", engine="h5netcdf"), ds)
+    run_ok("convert", "a.nc", "b.mag")
+    xr.testing.assert_identical(load_any("b.mag"), ds)
+    module = importlib.import_module("xr_tensorfmt.cli.convert")
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    message = run_failing("convert", "a.mag", "c.nc")
+    advice = f"to write the nested attribute 'values' of {owner}, or write zarr"
+    assert f"install h5netcdf and h5py {advice}" in message
     assert not Path("c.nc").exists()
 
 

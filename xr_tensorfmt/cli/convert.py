@@ -11,11 +11,12 @@ from pathlib import PurePath
 from typing import Any, get_args
 
 import click
+import numpy as np
 import xarray as xr
 
 from xr_tensorfmt.cli import common
 from xr_tensorfmt.datasets.groups import flatten_tree, join_path, list_prefixes
-from xr_tensorfmt.errors import did_you_mean, shorten
+from xr_tensorfmt.errors import did_you_mean, shorten, warn
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.saving import Mode, normalize_options, to_file
 from xr_tensorfmt.sources.locations import Location, exists, locate
@@ -274,9 +275,20 @@ def _write_netcdf(ds: xr.Dataset, target: Location, encoding: Any, *, overwrite:
     if not target.is_local:
         raise ValueError("netCDF can only be written to local paths; write zarr instead")
     is_complex = any(variable.dtype.kind == "c" for variable in ds.variables.values())
-    engine = _find_complex_engine() if is_complex else None
-    if is_complex and engine is None:
-        raise ValueError("install h5netcdf and h5py to write complex numbers, or write zarr")
+    owners = {"the Dataset": ds.attrs, **{repr(n): v.attrs for n, v in ds.variables.items()}}
+    nested = [
+        f"the nested attribute {key!r} of {owner}"
+        for owner, attrs in owners.items()
+        for key, value in attrs.items()
+        if np.array(value, object).ndim > 1
+    ]
+    engine = _find_complex_engine() if nested or is_complex else None
+    if engine is None and (nested or is_complex):
+        unsupported = nested[0] if nested else "complex numbers"
+        raise ValueError(f"install h5netcdf and h5py to write {unsupported}, or write zarr")
+    if nested:
+        reason = f"netCDF4 cannot open files with {nested[0]}"
+        warn(f"{target.name}: {reason}; pass engine='h5netcdf' to xarray, or write zarr")
     file = build_atomic_file(target.path, 0, overwrite=overwrite)
     try:
         file.create()
