@@ -363,6 +363,21 @@ def test_labels_along_region_must_be_those_of_file(path: Path) -> None:
     check_refused(part, path, {"x": slice(1, 4)}, "selects 3 of 4 elements along 'x'")
 
 
+def test_error_lists_all_other_coordinates(path: Path) -> None:
+    part = make_base()[["a"]].isel(x=slice(1, 3)).assign_coords(level=("y", np.zeros(6, "i4")))
+    part = part.assign_coords(x=[1.0, 2.0], number=("x", [7, 8]))
+    check_refused(
+        part,
+        path,
+        {"x": slice(1, 3)},
+        r"'level' is 0, .*, but the region of the file has 0, 1, .*; "
+        r"the coordinate 'x' is 1\.0, 2\.0, but the region of the file has 2\.5, 3\.5; "
+        r"the coordinate 'number' is 7, 8, but the region of the file has none; .*"
+        r"drop_vars\(\['level', 'x', 'number'\]\)",
+    )
+    to_file(part.drop_vars(["x", "level", "number"]), path, region={"x": slice(1, 3)})
+
+
 def test_kept_labels_must_equal_those_of_the_file(path: Path) -> None:
     one = make_base()[["a"]].isel(x=slice(1)).drop_vars("x")
     to_file(one * 2, path, "mag", region={"x": slice(1)})

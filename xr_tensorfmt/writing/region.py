@@ -152,14 +152,18 @@ def _plan_region(
         variable = _load_own(data[name], paths)
         plan = _plan_variable(checked, name, variable, tensor, positions)
         planned.setdefault(path, []).append(plan)
+    conflicts = {}
     for name in checked.coordinates:
         stored = _read_region(tensors[name], source, positions) if name in tensors else None
         if stored is None or not data[name].equals(stored):  # type: ignore[no-untyped-call]
-            raise ValueError(
-                f"the coordinate {name!r} is {_list_values(data[name])}, but the region of "
-                f"{checked.path} has {'none' if stored is None else _list_values(stored)}; correct "
-                f"region=, or call drop_vars({name!r}), because coordinates are not written"
-            )
+            actual = f"the coordinate {name!r} is {_list_values(data[name])}"
+            expected = "none" if stored is None else _list_values(stored)
+            conflicts[name] = f"{actual}, but the region of the file has {expected}"
+    if conflicts:
+        raise ValueError(
+            f"{checked.path}: {'; '.join(conflicts.values())}; correct region=, or call "
+            f"drop_vars({[*conflicts]}), because coordinates are not written"
+        )
     return planned
 
 
