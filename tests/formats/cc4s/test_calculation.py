@@ -612,8 +612,14 @@ def test_number_of_dimensions_of_an_object_is_checked(tmp_path: Path, name: str)
     rank = {"CoulombVertex": 3, "a_EigenEnergies": 1, "GridVectors": 2}[name]
     message = rf"4 dimensions, but {name.removeprefix('a_')} of cc4s has {rank} \("
     data = xr.DataArray(np.ones((3,) * 4), dims=[f"dim_{axis}" for axis in range(4)], name=name)
-    with pytest.warns(TensorFormatWarning, match=message):
+    other = tmp_path / "other.yaml"
+    data.tensorfmt.to_file(other, drop=["name"])
+    before = [file.read_bytes() for file in sorted(tmp_path.iterdir())]
+    with pytest.raises(ValueError, match=rf"{message}.*select states by a list.*rename the file"):
         data.tensorfmt.to_file(path, drop=["name"])
+    assert [file.read_bytes() for file in sorted(tmp_path.iterdir())] == before
+    for suffix in (".yaml", ".elements"):
+        other.with_suffix(suffix).rename(path.with_suffix(suffix))
     (finding,) = validate(path)
     assert (finding.severity, finding.field) == ("warning", "dimensions")
     assert re.match(message, finding.message)
@@ -637,11 +643,14 @@ def test_values_with_applied_units_are_not_written(tmp_path: Path) -> None:
     mixtures = [
         applied[["CoulombPotential"]],
         plain.assign(CoulombPotential=applied.CoulombPotential),
-        plain.assign(CoulombPotential=plain.CoulombPotential.drop_attrs()),
     ]
     for ds in mixtures:
         with pytest.raises(ValueError, match=message):
             to_calculation(ds, tmp_path / "b")
+    lost = plain.assign(CoulombPotential=plain.CoulombPotential.drop_attrs())
+    message = r"'CoulombPotential' has no attribute 'unit',.* 1.0, but 0.247.*without apply_unit="
+    with pytest.raises(ValueError, match=message):
+        to_calculation(lost, tmp_path / "b")
     with pytest.raises(ValueError, match="open it without apply_unit=True"):
         to_calculation(applied, tmp_path / "b")
     to_calculation(plain, tmp_path / "b")
@@ -1169,8 +1178,26 @@ def test_lost_unit_is_named(tmp_path: Path) -> None:
     write_calculation(tmp_path / "all", is_complex=False)
     ds = open_calculation(tmp_path / "all")
     ds["CoulombVertex"] = ds.CoulombVertex.drop_attrs()
-    with pytest.raises(ValueError, match=r"unit 1\.0, but 0\.25 in the file.*keep 'unit'"):
+    message = r"no attribute 'unit',.* unit 1\.0, but 0\.25 in the file.*set the attribute to 0\.25"
+    with pytest.raises(ValueError, match=message):
         to_calculation(ds, tmp_path / "new")
+    ds.CoulombVertex.attrs["unit"] = 0.25
+    to_calculation(ds, tmp_path / "new")
+
+
+def test_coordinates_that_opening_adds_are_named_at_once(tmp_path: Path) -> None:
+    write_calculation(tmp_path, is_complex=False)
+    ds = open_calculation(tmp_path)
+    part = ds.CoulombVertex.isel(State_2=[2]) * 0
+    path, region = tmp_path / "CoulombVertex.yaml", {"State_2": slice(2, 3)}
+    names = ["occupied", "state", "state_2"]
+    listed = r"drop_vars\(\['occupied', 'state', 'state_2'\]\)"
+    with pytest.raises(ValueError, match=rf"'occupied' is True, .*'state_2' is 2, .*{listed}"):
+        part.tensorfmt.to_file(path, region=region)
+    part.drop_vars(names).tensorfmt.to_file(path, region=region)
+    again = open_calculation(tmp_path).CoulombVertex
+    assert not again[:, :, 2].any()
+    assert again[:, :, 3].all()
 
 
 def test_dims_of_new_integrals_are_suggested_by_length(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def _plan_tensor(
     check_types(checked.path, cc4s_object, name, variable, types)
     is_only = len(checked.variables) == 1  # sets have other names
     if is_only and (conflict := header.find_rank_conflict(cc4s_object, variable.ndim)):
-        warn(f"{checked.path}: {name!r} has {conflict}")
+        raise ValueError(f"{checked.path}: {name!r} has {conflict}")
     checked.warn_of_order(name, variable)
     conversion = checked.choose_conversion(name, variable, ELEMENTS_BY_DTYPE)
     element = conversion.element
@@ -135,10 +135,14 @@ def check_unit(path: str, name: str, variable: Variable) -> float:
     is_applied = isinstance(applied, Real) and applied != 1
     stored = applied if is_applied else get_file_info(variable, "cc4s").get("unit", unit)
     if is_applied or stored != unit:
+        actual, hint = f"the unit {unit}", "open it without apply_unit=True and keep 'unit'"
+        if "unit" not in variable.attrs and not is_applied:
+            actual = f"no attribute 'unit', which means the unit {unit}"
+            hint = f"set the attribute to {stored} if opened without apply_unit=True"
         raise ValueError(
-            f"{path}: {name!r} has the unit {unit}, but {stored} in the file that it was opened "
-            "from; open it without apply_unit=True and keep 'unit', or, if all tensors have the "
-            "new unit, delete the attribute 'applied_unit', if any, and call drop_encoding()"
+            f"{path}: {name!r} has {actual}, but {stored} in the file that it was opened from; "
+            f"{hint}, or, if all tensors have the new unit, delete the attribute 'applied_unit', "
+            "if any, and call drop_encoding()"
         )
     return float(unit)
 
