@@ -226,9 +226,7 @@ def _build_manifest_array(tensor: Tensor, source: _RegistryFile, target: int) ->
     if isinstance(layout, Transposed):
         dense, axes = layout.inner, layout.axes
     if not isinstance(dense, Dense) or not isinstance(file, _RegistryFile):
-        raise NotImplementedError(
-            f"its values are not stored as one array (layout {type(dense).__name__})"
-        )
+        raise NotImplementedError(f"its values are not one stored array ({type(dense).__name__})")
     dtype, more = _choose_data_type(dense.element)
     if more.keys() & attrs.keys():
         raise NotImplementedError("it has an attribute 'dtype', which xarray reserves for bools")
