@@ -231,7 +231,7 @@ def _get_zarr_store(location: Location) -> Any:
 
     if location.is_local:
         return LocalStore(location.path)
-    return FsspecStore.from_mapper(location.fs.get_mapper(location.path))
+    return FsspecStore.from_url(location.url, location.fs.storage_options)
 
 
 def _write_zarr(ds: xr.Dataset, target: Location, encoding: Any, *, overwrite: bool) -> None:
