@@ -466,7 +466,7 @@ REFUSED = {
     _write_bits: "its values are not one stored array .Packed",
     _write_triangle: "stored array .Packed",
     _write_identity: "stored array .Gathered",
-    _write_scaled: "stored array .Scaled",
+    _write_scaled: "stored array .Gathered",
     _write_blocks: "stored array",
     _write_pairs: "stored array .Pairs",
     _write_text: "stored array .Text",

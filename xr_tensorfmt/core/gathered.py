@@ -28,8 +28,9 @@ class Gathered(Layout):
     shape, dtype
         As in `Layout`.
     gather : callable
-        Returns the plans of the parts of a selection of a file, and functions that put their values
-        into the array of all values. It is a function of a module or a method, so that it pickles.
+        Returns the plan of a selection of a file, or an iterator of the plans of its parts and of
+        functions that put their values into the array of all values. It is a function of a module
+        or a method, so that it pickles.
     inner : tuple of Layout
         The layouts that `validate` must read.
     fill_value : float
@@ -38,7 +39,7 @@ class Gathered(Layout):
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    gather: Callable[[Source, Selection], Iterable[Step]]
+    gather: Callable[[Source, Selection], Plan | Iterator[Step]]
     inner: tuple[Layout, ...] = ()
     fill_value: float = 0
 
@@ -46,7 +47,10 @@ class Gathered(Layout):
         """Plan the parts one by one."""
         if not selection.size:
             return super().plan(source, selection)
-        steps = partial(self.gather, source, selection)
+        gathered = self.gather(source, selection)
+        if isinstance(gathered, Plan):
+            return gathered
+        steps: Any = partial(self.gather, source, selection)  # for explanations, too
         return plan_steps(source, selection.shape, self.dtype, steps, self.fill_value)
 
     def validate(self, source: Source) -> Iterator[Finding]:
@@ -62,59 +66,41 @@ class Gathered(Layout):
         return inner.chunk_shape(max(1, target * inner.dtype.itemsize // self.dtype.itemsize))
 
 
-@dataclass(frozen=True)
-class Scaled(Layout):
-    """Values times a number in double precision, or their conjugates. Zeros stay 0.0."""
+def scale_layout(inner: Layout, scalar: complex, *, is_conjugated: bool = False) -> Gathered:
+    """Return the layout of values times a number in double precision. Zeros stay 0.0."""
+    dtype = inner.dtype
+    if scalar != 1:
+        is_complex = dtype.kind == "c" or scalar.imag != 0
+        dtype = np.dtype(np.complex128 if is_complex else np.float64)
+    scale = partial(scale_values, dtype=dtype, scalar=scalar, is_conjugated=is_conjugated)
+    return Gathered(inner.shape, dtype, partial(_plan_scaled, inner, scale), (inner,))
 
-    inner: Layout
-    scalar: complex
-    is_conjugated: bool = False
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the values."""
-        return self.inner.shape
+def _plan_scaled(
+    inner: Layout, scale: Callable[[Array], Array], source: Source, selection: Selection
+) -> Plan:
+    return inner.plan(source, selection).convert(scale)
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """dtype of the products."""
-        dtype = self.inner.dtype
-        if self.scalar == 1:
-            return dtype
-        is_complex = dtype.kind == "c" or self.scalar.imag != 0
-        return np.dtype(np.complex128 if is_complex else np.float64)
 
-    def plan(self, source: Source, selection: Selection) -> Plan:
-        """Plan the read of the inner layout, and multiply its values."""
-        return self.inner.plan(source, selection).convert(self.scale)
-
-    def scale(self, values: Array) -> Array:
-        """Multiply, then conjugate, in place if the dtypes are equal."""
-        scaled, scalar = np.asarray(values, dtype=self.dtype), self.scalar
-        if not (scaled.flags.forc and scaled.flags.writeable):
-            scaled = scaled.copy()
-        keeps_zeros = not scalar.imag and 0 < scalar.real < np.inf
-        is_zero = False if keeps_zeros else scaled == 0
-        with np.errstate(invalid="ignore", over="ignore"):
-            if scalar.imag:
-                scaled *= scalar
-            elif scalar != 1:
-                parts = scaled.ravel(order="K").view(np.float64)
-                parts *= scalar.real
-        scaled[is_zero] = 0
-        if self.is_conjugated and scaled.dtype.kind == "c":  # zeros keep their signs
-            np.conjugate(scaled, out=scaled, where=scaled != 0)
-        return scaled
-
-    def validate(self, source: Source) -> Iterator[Finding]:
-        """Validate the inner layout."""
-        return self.inner.validate(source)
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return the chunks of the inner layout."""
-        return self.inner.chunk_shape(
-            max(1, target * self.inner.dtype.itemsize // self.dtype.itemsize)
-        )
+def scale_values(
+    values: Array, dtype: np.dtype[Any], scalar: complex, *, is_conjugated: bool
+) -> Array:
+    """Multiply, then conjugate, in place if the dtypes are equal."""
+    scaled = np.asarray(values, dtype=dtype)
+    if not (scaled.flags.forc and scaled.flags.writeable):
+        scaled = scaled.copy()
+    keeps_zeros = not scalar.imag and 0 < scalar.real < np.inf
+    is_zero = False if keeps_zeros else scaled == 0
+    with np.errstate(invalid="ignore", over="ignore"):
+        if scalar.imag:
+            scaled *= scalar
+        elif scalar != 1:
+            parts = scaled.ravel(order="K").view(np.float64)
+            parts *= scalar.real
+    scaled[is_zero] = 0
+    if is_conjugated and scaled.dtype.kind == "c":  # zeros keep their signs
+        np.conjugate(scaled, out=scaled, where=scaled != 0)
+    return scaled
 
 
 PIECE_BYTES = 4 << 20

@@ -12,7 +12,7 @@ from xarray import Coordinates, Dataset, Variable
 from xr_tensorfmt.core.extents import MAX_CHUNKS, count_chunks
 from xr_tensorfmt.core.file_format import Container, Tensor
 from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
-from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.layout import Layout, Transposed
 from xr_tensorfmt.core.source import Source, check_timeout
 from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray
@@ -124,14 +124,15 @@ def _align_chunks(
             **variable.sizes,
             **variable.encoding.get("preferred_chunks", {}),
         }
-        for axis in np.argsort(getattr(tensors[name].layout, "axes", range(variable.ndim))):
-            dim = variable.dims[axis]
-            if name in coordinates:
-                own[dim] = chunks.get(dim, own[dim])
-                continue
-            own[dim] = min(own[dim], chunks.get(dim, own[dim]))
-            if own[dim] > 1:
-                break  # other axes are whole in contiguous chunks
+        if name in coordinates:
+            own |= {dim: chunks[dim] for dim in variable.dims if dim in chunks}
+        else:
+            layout = tensors[name].layout
+            axes = layout.axes if isinstance(layout, Transposed) else range(variable.ndim)
+            for dim in (variable.dims[axis] for axis in np.argsort(axes)):  # the slowest first
+                own[dim] = min(own[dim], chunks.get(dim, own[dim]))
+                if own[dim] > 1:
+                    break  # faster axes are whole in contiguous chunks
         aligned = {dim: length for dim, length in own.items() if length < variable.sizes[dim]}
         variable.encoding["preferred_chunks"] = aligned
 

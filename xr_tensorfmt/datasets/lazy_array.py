@@ -168,7 +168,7 @@ def prepare_to_chunk(ds: Dataset) -> None:
         is_small = variable.ndim == 1 and variable.size <= MAX_LOADED_LABELS
         # xarray loads the labels of an index, unless the user asks it not to.
         is_labels = name in ds.coords and variable.dims != (name,) and (is_in_header or is_small)
-        # Neither class has attributes of its own. `Coordinates` would replace other variables.
+        # Neither class adds attributes. `Coordinates(...)` would turn subclasses into Variable.
         variable.__class__ = _OpenedLabels if is_labels else _OpenedVariable
 
 

@@ -19,7 +19,7 @@ from tests.packedbits import BIT, Case, make_causal, make_dense_bits, make_trian
 from tests.recording import HollowSource, RecordingSource
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.extents import Extents
-from xr_tensorfmt.core.gathered import Scaled
+from xr_tensorfmt.core.gathered import scale_layout
 from xr_tensorfmt.core.layout import Dense, Layout, read, transpose_layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
@@ -69,7 +69,7 @@ def make_planes() -> Case:
 
 def make_scaled(scalar: complex, case: Case) -> Case:
     content, layout, values = case
-    scaled = Scaled(layout, scalar)
+    scaled = scale_layout(layout, scalar)
     return content, scaled, (values * scalar).astype(scaled.dtype)
 
 
@@ -119,7 +119,7 @@ CASES |= {
 _, planes_layout, planes_values = CASES["two planes"]
 CASES["conjugated"] = (
     CASES["two planes"][0],
-    Scaled(planes_layout, 1, is_conjugated=True),
+    scale_layout(planes_layout, 1, is_conjugated=True),
     planes_values.conj(),
 )
 VECTORS: dict[str, Case] = {
@@ -292,7 +292,7 @@ def test_chunks_are_whole_rows_within_memory_target() -> None:
     assert transpose_layout(layout, (1, 0)).chunk_shape(32 << 20) == (100_000, 256)
     dense = Packed(100_000, 100_000, BIT, 64, 4096)
     assert dense.chunk_shape(32 << 20) == (256, 100_000)
-    assert Scaled(layout, 2.0).chunk_shape(32 << 20) == (41, 100_000)
+    assert scale_layout(layout, 2.0).chunk_shape(32 << 20) == (41, 100_000)
     assert make_triangle(0, 0).chunk_shape(1 << 20) == (1, 1)
     assert Packed(2**48, 0, BIT, 64, 0).chunk_shape(31 << 20) == (2**48, 1)
     assert Packed(0, 2**48, BIT, 64, 0).chunk_shape(31 << 20) == (1, 2**48)
@@ -301,7 +301,9 @@ def test_chunks_are_whole_rows_within_memory_target() -> None:
 @pytest.mark.parametrize("scalar", [np.inf, np.nan, complex(np.inf, 1)])
 def test_zeros_times_any_scalar_are_zero(scalar: complex) -> None:
     content, layout, values = make_causal(9)
-    actual = read(Scaled(layout, scalar), find_source(content)[0], Selection.everything((9, 9)))
+    actual = read(
+        scale_layout(layout, scalar), find_source(content)[0], Selection.everything((9, 9))
+    )
     assert not actual[~values].any()
     assert not np.isfinite(actual[values]).any()
 
@@ -316,7 +318,7 @@ def test_layouts_are_small_values(name: str) -> None:
 
 def test_scaled_block_matrix_reads_only_its_blocks() -> None:
     _, layout, _ = make_blocks()
-    source, view = find_source(b"")[0], Scaled(layout, 2.0)
+    source, view = find_source(b"")[0], scale_layout(layout, 2.0)
     points = Selection(layout.shape, (np.array([0, 4]), np.array([1, 6])), True)
     assert len(locate(view, source, Selection.everything(layout.shape))) == 4
     assert len(locate(view, source, points)) == 2

@@ -22,7 +22,7 @@ from xr_tensorfmt.core.file_format import (
     Tensor,
     name_dims,
 )
-from xr_tensorfmt.core.gathered import Gathered, Scaled
+from xr_tensorfmt.core.gathered import Gathered, scale_layout
 from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Dense, InMemory, Layout, column_major
 from xr_tensorfmt.core.layout import read as read_layout
@@ -230,7 +230,7 @@ def _build_tensor(
         options.check_filled(entry.fields.path, field, prod(entry.lengths), blocks.size, None)
     layout = column_major(_build_layout(entry, source, blocks, findings))
     if options["apply_unit"] and entry.unit != 1:
-        layout = Scaled(layout, entry.unit)
+        layout = scale_layout(layout, entry.unit)
     file_info = {
         "format": "cc4s",
         "version": header.VERSION,

@@ -28,7 +28,7 @@ from xr_tensorfmt.core.file_format import (
     Tensor,
     name_dims,
 )
-from xr_tensorfmt.core.gathered import Scaled
+from xr_tensorfmt.core.gathered import scale_layout
 from xr_tensorfmt.core.header import Fields, HeaderReader, read_json
 from xr_tensorfmt.core.layout import Layout, transpose_layout
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
@@ -75,7 +75,7 @@ class MatrixFile:
         if matrix.is_transposed and not matrix.is_vector:
             layout = transpose_layout(layout, (1, 0))
         if matrix.scalar != 1 or (matrix.is_conjugated and layout.dtype.kind == "c"):
-            layout = Scaled(layout, matrix.scalar, is_conjugated=matrix.is_conjugated)
+            layout = scale_layout(layout, matrix.scalar, is_conjugated=matrix.is_conjugated)
         return layout
 
 

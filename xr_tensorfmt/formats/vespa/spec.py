@@ -327,7 +327,7 @@ def _scan_each(window: Bytes, header: VespaHeader, position: int, limit: int) ->
 
 
 def decode_labels(window: Bytes, starts: Integers, dimension: int) -> list[str]:
-    """Decode a label of each block. Bytes that are not UTF-8 become surrogates."""
+    """Decode one label per block, with surrogates in place of bytes that are not UTF-8."""
     lengths = np.zeros(1, np.int64)
     for _ in range(dimension + 1):
         starts = starts + lengths
