@@ -145,7 +145,8 @@ class WholeLayout(Layout):
 
         def decode(_: Bytes) -> Array:
             content = self.kept.get(lambda: self.parse(source, self.read_pieces(source)))
-            return self.pick(source, content, selection)
+            values: Any = self.pick(source, content, selection)
+            return np.asarray(values, self.dtype)  # not in the byte order of the file
 
         def plan_pieces() -> Iterable[Plan]:
             return () if self.kept.is_set else self._plan_pieces(source)

@@ -553,3 +553,14 @@ def test_zips_are_not_written(tmp_path: Path) -> None:
         to_file(xr.Dataset({"tensor": 1.0}), tmp_path / "a.npz")
     with pytest.raises(ValueError, match=r"NumPy .npz files can only be read; choose another"):
         to_file(xr.Dataset({"tensor": 1.0}), tmp_path / "a", "npz")
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_loaded_values_have_native_byte_order(tmp_path: Path, save: Any, chunks: Any) -> None:
+    values = np.arange(12.0).reshape(3, 4)
+    save(tmp_path / "a.npz", a=values.astype(">f8"))
+    array = open_lazily(tmp_path / "a.npz", chunks=chunks).a
+    for part in (array, array[1], array[::2, [0, 3]]):
+        assert part.compute().values.dtype.isnative
+    np.testing.assert_array_equal(array, values)
