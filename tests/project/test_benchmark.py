@@ -105,10 +105,21 @@ def test_chart_and_first_lines_are_drawn(tmp_path: Path) -> None:
         "benchmarks-dark.svg",
         "benchmarks-light.svg",
     }
-    assert (tmp_path / "benchmarks.md").read_text().count("times** as fast as") == len(HEADLINE)
+    assert (tmp_path / "benchmarks.md").read_text().count(" instead of ") == len(HEADLINE)
     assert (tmp_path / "tables.md").read_text() == format_tables(
         json.loads(DATA.read_text())["rows"]
     )
+
+
+@pytest.mark.parametrize(
+    ("ours", "words"),
+    [(1.0, "**2.0 times** as fast as"), (1.96, "**As fast** as"), (2.2, "**Slower** than")],
+)
+def test_first_lines_say_who_is_faster(ours: float, words: str) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    from benchmark.chart import compare_times  # noqa: PLC0415
+
+    assert compare_times(ours, 2.0) == words
 
 
 def test_unknown_case_raises(capsys: pytest.CaptureFixture[str]) -> None:
