@@ -38,8 +38,8 @@ def open_calculation(
     ----------
     directory : str or PathLike
         A local directory.
-    chunks
-        As for `xarray.open_dataset`.
+    chunks : int, dict or "auto", optional
+        Chunks of dask arrays, as for `xarray.open_dataset`.
     **open_options
         Other keywords of `xarray.open_dataset` for all files, except ``dims`` and ``name``.
 

@@ -46,7 +46,7 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     Parameters
     ----------
     da : DataArray
-        Of dtype bool.
+        An array of bool.
     dim : hashable or iterable of hashable, optional
         The dimensions to count along; all of them by default.
 
@@ -76,10 +76,13 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
 def count_between(causal: DataArray) -> DataArray:
     """Count the events between every two events: the product of the matrix with itself.
 
+    The result is lazy. dask computes its blocks in parallel.
+
     Parameters
     ----------
     causal : DataArray
-        A square matrix of bool. Tasks read its blocks from the file. Other arrays are loaded.
+        A square matrix of bool. Element (i, j) is True if event i precedes event j. Tasks read
+        its blocks from the file. Other arrays are loaded.
 
     Returns
     -------
@@ -104,7 +107,7 @@ def links(causal: DataArray) -> DataArray:
     Parameters
     ----------
     causal : DataArray
-        As for `count_between`.
+        A square matrix of bool, as for `count_between`.
 
     Returns
     -------
@@ -125,15 +128,18 @@ def links(causal: DataArray) -> DataArray:
 def interval_sizes(causal: DataArray) -> DataArray:
     """Count the related pairs by the number of events between them.
 
+    This histogram of `count_between` does not store the counts of all pairs.
+
     Parameters
     ----------
     causal : DataArray
-        As for `count_between`.
+        A square matrix of bool, as for `count_between`.
 
     Returns
     -------
     DataArray
-        Element `n` along ``size`` is the number of pairs with `n` events between them.
+        Element `n` along ``size`` is the number of pairs with `n` events between them. Pairs
+        without an event between them are links.
 
     Examples
     --------

@@ -54,16 +54,19 @@ def get_path(name: str) -> Path:
 
 
 def open_dataset(name: str, **keywords: Any) -> xr.Dataset:
-    """Open the file `get_path` as a lazy Dataset, with keywords of `xarray.open_dataset`.
+    """Open a small file of this package as a lazy Dataset.
 
     Parameters
     ----------
-    name, **keywords
-        Name of the file, and keywords of `xarray.open_dataset`.
+    name : str
+        Name of the file, as for `get_path`.
+    **keywords
+        Keywords of `xarray.open_dataset`.
 
     Returns
     -------
     Dataset
+        The content of the file.
 
     Examples
     --------

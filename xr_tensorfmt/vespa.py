@@ -44,7 +44,7 @@ def from_json(
     Returns
     -------
     Dataset
-        The same as from a file.
+        The same as from a ``.tbf`` file. The values are the variable ``tensor``.
 
     Raises
     ------
@@ -88,11 +88,11 @@ def from_jsonl(
     source : str, PathLike, file object or iterable
         Paths, URLs or patterns of feeds, maybe compressed; or lines, documents or responses.
     type : str, optional
-        As for `from_json`.
+        The type of the tensors, if the feed does not state it.
     field : str
         The field. Documents without a tensor are left out, with a warning.
     dim : str
-        The dimension of documents.
+        The name of the dimension of documents.
     prefix : str
         Start of all ids, such as ``"id:shop:user::"``, which the labels leave out.
     **keywords
@@ -201,7 +201,7 @@ def to_json(
     form : {"short", "long", "hex"}
         Lists of values, a list of cells with addresses, or hexadecimal digits of dense values.
     encoding, drop
-        As for `to_file`.
+        Dtypes, and parts to omit, as for `to_file`.
 
     Returns
     -------
