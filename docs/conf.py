@@ -107,7 +107,7 @@ mathjax_path = "mathjax/tex-chtml.js"
 html_sidebars = {"index": [], "404": []}
 html_theme_options = {
     "logo": {
-        "text": "xr_tensorfmt",
+        "text": f"xr_tensorfmt {version}",
         "image_light": "_static/icon.svg",
         "image_dark": "_static/icon.svg",
     },
