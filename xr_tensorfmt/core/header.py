@@ -205,20 +205,26 @@ def parse_json(text: str) -> Any:
             raise ValueError(f"{count} values, more than {MAX_VALUES}")
     too_deep = ValueError(f"lists or objects that are nested deeper than {MAX_NESTED} levels")
     try:
-        value = loads(text, object_pairs_hook=reject_repeated)
+        value = loads(text)
     except RecursionError:
         raise too_deep from None
-    level: list[Any] = [[value]]
+    level, keys = [[value]], 0
     for _ in range(MAX_NESTED + 2):
         nested = (item.values() if type(item) is dict else item for item in level)
         level = [x for x in chain.from_iterable(nested) if type(x) is dict or type(x) is list]
+        keys += sum(len(x) for x in level if type(x) is dict)
         if not level:
-            return value
-    raise too_deep
+            break
+    else:
+        raise too_deep
+    if keys == text.count(":"):
+        return value
+    del value  # a key is repeated, or a string contains a colon
+    return loads(text, object_pairs_hook=reject_repeated)
 
 
 def reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object. Raise ValueError if a key is repeated."""
+    """Build a JSON object, or raise ValueError if a key is repeated."""
     members = dict(pairs)
     if len(members) != len(pairs):
         key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
