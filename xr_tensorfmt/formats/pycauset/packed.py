@@ -228,7 +228,7 @@ class Packed(Layout):
             raise ValueError(
                 f"the element at {(int(rows[row]), int(columns[column]))} is "
                 f"{values[row, column]}, but {triangle} has 0; pass matrix_type={name!r} or "
-                f"--option matrix_type={name} to store all elements"
+                f"--option matrix_type={name} to store all elements in a new file"
             )
 
     @property
