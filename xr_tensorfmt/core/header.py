@@ -208,7 +208,8 @@ def parse_json(text: str) -> Any:
         value = loads(text)
     except RecursionError:
         raise too_deep from None
-    level, keys = [[value]], 0
+    level: list[Any] = [[value]]
+    keys = 0
     for _ in range(MAX_NESTED + 2):
         nested = (item.values() if type(item) is dict else item for item in level)
         level = [x for x in chain.from_iterable(nested) if type(x) is dict or type(x) is list]
