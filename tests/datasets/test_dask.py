@@ -289,6 +289,18 @@ def test_many_labels_and_unchunked_ones_stay_lazy(
     assert ds.doc.chunks is None  # in the header
 
 
+@pytest.mark.parametrize("chunks", [{}, 2])
+def test_labels_in_memory_are_not_chunked_without_an_index(tmp_path: Path, chunks: Any) -> None:
+    table = xr.DataArray(np.eye(4), {"doc": list("abcd")}, ("doc", "x"), name="tensor")
+    to_file(table, tmp_path / "a.tbf")
+    ds = xr.open_dataset(
+        tmp_path / "a.tbf", engine="tensorfmt", chunks=chunks, create_default_indexes=False
+    )
+    assert not ds.indexes
+    np.testing.assert_array_equal(ds.tensor[ds.doc == "c"], [[0, 0, 1, 0]])
+    assert ds.set_xindex("doc").tensor.sel(doc="b").chunks is not None
+
+
 @pytest.mark.parametrize(
     ("name", "is_directory"),
     [*((*name.values, False) for name in WRITABLE), ("mag", True), ("safetensors", True)],

@@ -167,7 +167,8 @@ def prepare_to_chunk(ds: Dataset) -> None:
         is_in_header = lazy is not None and isinstance(lazy.array.layout, InMemory)
         is_small = variable.ndim == 1 and variable.size <= MAX_LOADED_LABELS
         # xarray loads the labels of an index, unless the user asks it not to.
-        is_labels = name in ds.coords and variable.dims != (name,) and (is_in_header or is_small)
+        is_loaded = is_in_header or (is_small and variable.dims != (name,))
+        is_labels = name in ds.coords and is_loaded
         # Neither class adds attributes. `Coordinates(...)` would turn subclasses into Variable.
         variable.__class__ = _OpenedLabels if is_labels else _OpenedVariable
 
