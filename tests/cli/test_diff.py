@@ -264,6 +264,21 @@ def test_labels_of_blocks_that_differ_are_counted() -> None:
     assert "variables: 2 equal, 1 different" in summary
 
 
+@pytest.mark.parametrize("dtype", ["i8", "u1", "M8[ns]"])
+def test_integers_and_times_are_labels(dtype: str) -> None:
+    first = make_table("abc", [1, 2, 3]).assign_coords(doc=np.array([1, 2, 3], dtype))
+    second = first.isel(doc=[2, 1]).copy(deep=True)
+    second.v[0, 0] = 7
+    *labels, values, _ = compare(first, second)
+    pattern = r"doc: '?(1970.*)?{}'? only in A", r"doc: values at '?(1970.*)?{}'? differ"
+    assert len(labels) == 2
+    for line, expected, number in zip(labels, pattern, "13", strict=True):
+        assert re.fullmatch(expected.format(number), line), line
+    assert values == "v: 1 of 4 values differ, by up to 4, 3.0 and 7.0 at [1, 0]"
+    strings = compare(first, first.assign_coords(doc=["1", "2", "3"]))
+    assert strings[-2].startswith("doc: 3 of 3 values differ, ")  # compared by position
+
+
 def test_many_labels_are_listed_in_one_line() -> None:
     first = xr.Dataset({"v": ("doc", np.arange(5.0))}, {"doc": [f"u{n}" for n in range(5)]})
     lines = compare(first, first.assign_coords(doc=[f"w{n}" for n in range(5)]))

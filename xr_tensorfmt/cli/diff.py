@@ -78,6 +78,7 @@ def compare(
     originals = first.variables, second.variables
     labeled = _find_labels(first), _find_labels(second)
     labels = {dim: (labeled[0][dim], labeled[1][dim]) for dim in labeled[0] if dim in labeled[1]}
+    labels = {dim: pair for dim, pair in labels.items() if pair[0].dtype.kind == pair[1].dtype.kind}
     for dim, (one, other) in labels.items():
         if not one.equals(other):
             shared = one.intersection(other, sort=False)
@@ -129,7 +130,7 @@ def _compare_attrs(
 
 
 def _find_labels(ds: xr.Dataset) -> dict[Any, pd.Index[Any]]:
-    """Return the labels of the dimensions whose labels are strings and do not repeat."""
+    """Return the exact labels of dimensions, which are not floats, and do not repeat."""
     along: dict[Any, dict[Any, xr.DataArray]] = {}
     for name, coord in ds.coords.items():
         if coord.ndim == 1:
@@ -137,7 +138,7 @@ def _find_labels(ds: xr.Dataset) -> dict[Any, pd.Index[Any]]:
     labels: dict[Any, pd.Index[Any]] = {}
     for dim, coords in along.items():
         named = [coords[dim]] if dim in coords else coords.values()
-        columns = [pd.Index(x.values, name=x.name) for x in named if x.dtype.kind in "OUT"]
+        columns = [pd.Index(x.values, name=x.name) for x in named if x.dtype.kind in "OUTiuM"]
         if columns:
             index = pd.MultiIndex.from_arrays(columns) if columns[1:] else columns[0]
             labels |= {dim: index} if index.is_unique else {}
