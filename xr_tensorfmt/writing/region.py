@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from dask.base import optimize
 from dask.delayed import Delayed
+from pandas import Index, MultiIndex
 from xarray import DataArray, Variable
 
 from xr_tensorfmt.core.elements import build_file_dtype
@@ -128,7 +129,7 @@ def _plan_region(
     lengths = _check_names(checked, tensors)
     data = _encode_like(checked, tensors)
     if isinstance(region, str):
-        labelled = [dim for dim in lengths if dim in checked.coordinates or dim in tensors]
+        labelled = [dim for dim in lengths if _name_labels(dim, checked, tensors)]
         region = dict.fromkeys(labelled or lengths, "auto")
     positions: dict[str, Indices] = {}
     for dim, requested in region.items():
@@ -138,8 +139,10 @@ def _plan_region(
                 f"the dimensions {', '.join(map(repr, lengths))} of the written variables"
             )
         if isinstance(requested, str) and requested == "auto":
-            stored = _read_region(tensors[dim], source, {}) if dim in tensors else None
-            found: Indices = _find_labels(checked.path, dim, data.get(dim), stored)
+            names = _name_labels(dim, checked, tensors)
+            own = [_read_region(tensors[name], source, {}) for name in names if name in tensors]
+            labels = [data[name] for name in names if name in data]
+            found: Indices = _find_labels(checked.path, dim, labels, own)
         else:
             found = _normalize_positions(dim, requested, lengths[dim])
         order, positions[dim] = _sort_positions(dim, found, lengths[dim])
@@ -165,6 +168,13 @@ def _plan_region(
             f"drop_vars({[*conflicts]}), because coordinates are not written"
         )
     return planned
+
+
+def _name_labels(dim: str, checked: CheckedInput, tensors: Mapping[str, Tensor]) -> Sequence[str]:
+    """Return the name of a dimension with labels, or the coordinates that label its blocks."""
+    if dim in checked.coordinates or dim in tensors:
+        return [dim]
+    return [x for x in checked.coordinates if x in tensors and tensors[x].dims == (dim,)]
 
 
 def _check_names(checked: CheckedInput, tensors: Mapping[str, Tensor]) -> dict[str, int]:
@@ -246,26 +256,28 @@ def _sort_positions(dim: str, found: Indices, length: int) -> tuple[Integers | N
     return None if is_sorted else order, array_to_indices(found[order])
 
 
-def _find_labels(path: str, dim: str, labels: Variable | None, stored: Variable | None) -> Integers:
+def _find_labels(path: str, dim: str, labels: list[Variable], stored: list[Variable]) -> Integers:
     """Return the positions of the labels of the data. Raise ValueError if one is missing."""
-    if labels is None or stored is None:
-        owner = "the written data" if labels is None else path
+    if not labels or len(labels) != len(stored):
+        owner = path if labels else "the written data"
         raise ValueError(
             f"region= finds positions by labels, but {owner} has no coordinate {dim!r}; pass "
             f"positions such as region={{{dim!r}: slice(0, 10)}}"
         )
-    index, found = stored.to_index(), np.full(labels.size, -1)
+    columns = [[x.to_index() for x in variables] for variables in (labels, stored)]
+    requested, index = (MultiIndex.from_arrays(x) if x[1:] else x[0] for x in columns)
+    found = np.full(len(requested), -1)
     if index.is_unique:
-        found = np.asarray(index.get_indexer(labels.to_index()))
+        found = np.asarray(index.get_indexer(requested))
     if (found < 0).any():
         raise ValueError(
-            f"region=: the labels {_list_values(labels[found < 0])} of {dim!r} do not occur once "
-            f"in {path}; select labels of the file, or pass positions"
+            f"region=: the labels {_list_values(requested[found < 0])} of {dim!r} do not occur "
+            f"once in {path}; select labels of the file, or pass positions"
         )
     return found
 
 
-def _list_values(variable: Variable) -> str:
+def _list_values(variable: Variable | Index) -> str:
     return shorten(", ".join(map(str, variable.values.ravel()[:20].tolist())))
 
 

@@ -478,11 +478,28 @@ def test_region_of_blocks_is_found_by_positions(tmp_path) -> None:
     np.testing.assert_array_equal(xr.open_dataset(path).tensor, values)
     with pytest.raises(ValueError, match=r"a list of positions such as ds.indexes\['block'\]"):
         to_file(part, path, region={"block": [("1", "a"), ("0", "b")]})
-    for region in ("auto", {"block": "auto"}):
-        with pytest.raises(ValueError, match="written data has no coordinate 'block'; pass"):
-            to_file(part, path, region=region)
     with pytest.raises(ValueError, match=r"the coordinate 'user' is b, a, but the region .* c, a"):
         to_file(part, path, region={"block": [3, 2]})
+
+
+@pytest.mark.parametrize("region", ["auto", {"block": "auto"}])
+def test_region_of_blocks_is_found_by_all_labels(region, tmp_path) -> None:
+    path = tmp_path / "a.tbf"
+    coords = {"user": ("block", list("abcab")), "chunk": ("block", list("00011"))}
+    values = np.arange(10.0).reshape(5, 2)
+    ds = xr.Dataset({"tensor": (("block", "x"), values)}, coords)
+    to_file(ds, path)
+    part = ds.isel(block=[4, 0, 3]) * -1
+    to_file(part.chunk(block=1), path, region=region)
+    values[[4, 0, 3]] *= -1
+    np.testing.assert_array_equal(xr.open_dataset(path).tensor, values)
+    missing = part.assign_coords(user=("block", list("cab")))
+    with pytest.raises(ValueError, match=r"labels \('c', '1'\) of 'block' do not occur once in"):
+        to_file(missing, path, region=region)
+    with pytest.raises(ValueError, match="labels a, a of 'block' do not occur once"):
+        to_file(part.isel(block=[1, 2]).drop_vars("chunk"), path, region=region)
+    with pytest.raises(ValueError, match="written data has no coordinate 'block'; pass"):
+        to_file(part.drop_vars(["user", "chunk"]), path, region={"block": "auto"})
 
 
 def test_messages_of_regions_name_repeated_and_reordered_labels(tmp_path) -> None:
