@@ -14,7 +14,7 @@ import orjson
 from xarray import Variable
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, Extents
+from xr_tensorfmt.core.extents import DEFAULT_CHUNK_BYTES, Extents, ceil_div
 from xr_tensorfmt.core.file_format import OpenOptions
 from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, Dense, EncodedBatch, view_as_bytes
@@ -291,8 +291,12 @@ def format_feed(
         raise ValueError(f"the label {label!r} already begins with prefix={prefix!r}; omit prefix=")
     if label := next((x for x in documents if not (prefix + x).startswith("id:")), None):
         warn(f"Vespa requires ids such as 'id:shop:user::ann', not {prefix + label!r}; use prefix=")
+    # A batch has whole chunks, because each is computed for every batch that needs it.
+    chunk = max((tensor.variable.chunks or [[1]])[0])
+    size = ceil_div(BATCH_DOCUMENTS, chunk) * chunk
+    size = max(1, size * len(documents) // max(1, len(tensor.rows)))
     remaining = iter(documents.items())
-    while batch := dict(islice(remaining, BATCH_DOCUMENTS)):
+    while batch := dict(islice(remaining, size)):
         blocks = np.array([block for own in batch.values() for block in own])
         # Selecting a range of a dask array is faster.
         is_range = (np.diff(blocks) == 1).all()
