@@ -53,6 +53,24 @@ def test_feed_round_trips(form: Any, dtype: str, chunks: Any, tmp_path: Path) ->
     assert back.dtype == dtype
 
 
+@pytest.mark.parametrize(("chunk", "dim"), [(2, "user"), (3, "user"), (7, "user"), (2, "chunk")])
+def test_chunks_are_computed_once(chunk: int, dim: str, tmp_path: Path) -> None:
+    computed, data = [], make_users(20)
+    if dim == "chunk":
+        labels = [f"{number // 4}" for number in range(20)]
+        data = data.rename(user="block").assign_coords(user=("block", data.user.values))
+        data = data.drop_vars("block").assign_coords(chunk=("block", labels))
+
+    def compute(block: Any) -> Any:
+        computed.append(block.shape)
+        return block
+
+    lazy = data.chunk({data.dims[0]: chunk})
+    lazy = lazy.copy(data=lazy.data.map_blocks(compute, meta=lazy.data._meta))
+    vespa.to_jsonl(lazy, tmp_path / "feed.jsonl", **IDS | {"dim": dim})
+    assert len(computed) == len(lazy.chunks[0])
+
+
 def test_documents_are_those_of_vespa(tmp_path: Path) -> None:
     vespa.to_jsonl(make_users(2), tmp_path / "feed.jsonl", **IDS)
     first, _ = map(json.loads, (tmp_path / "feed.jsonl").read_text().splitlines())
@@ -176,6 +194,26 @@ def test_only_the_last_page_of_a_visit_warns_of_its_continuation(kind: str, tmp_
     with pytest.warns(UserWarning, match="the last response has a continuation") as caught:
         assert [*read_pages(pages)] == ["a", "b", "c"]
     assert len(caught) == 1
+
+
+@pytest.mark.parametrize("kind", ["dicts", "lines"])
+def test_lines_of_a_visit_without_documents_are_skipped(kind: str) -> None:
+    def read_stream(*ends: Any) -> dict[str, Any]:
+        stream: list[Any] = [
+            put("a", [1]), {"continuation": {"token": "A", "percentFinished": 50.0}},
+            {"message": {"text": "hello", "severity": "info"}}, put("b", [2]),
+            {"sessionTrace": {"trace": []}}, {"sessionStats": {"documentCount": 2}}, *ends,
+        ]  # fmt: skip
+        return read_values([json.dumps(line) for line in stream] if kind == "lines" else stream)
+
+    assert read_stream({"continuation": {"percentFinished": 100.0}}) == {"a": [1], "b": [2]}
+    with pytest.warns(UserWarning, match="last response has a continuation, so more documents"):
+        read_stream()
+    with pytest.warns(UserWarning, match="last response has a continuation, so more documents"):
+        read_stream({"continuation": "AAA"})
+    warning = {"message": {"text": "No such type", "severity": "error"}}
+    with pytest.warns(UserWarning, match="documents may be missing, .* 'No such type'"):
+        read_stream(warning, {"continuation": {"percentFinished": 100.0}})
 
 
 def test_error_in_response_to_visit_warns() -> None:
@@ -457,6 +495,8 @@ def test_lines_of_several_feeds_are_one_dataset(tmp_path: Path) -> None:
     patterns = [str(files[0]), f"{tmp_path}/feed-[12]*"]
     for names in ([*map(str, files)], patterns, [fsspec.open(file) for file in files]):
         xr.testing.assert_equal(vespa.from_jsonl(names, **IDS).tensor, make_users())
+    for paths in (tmp_path.glob("*.gz"), iter(map(str, files)), dict.fromkeys(files).keys()):
+        assert vespa.from_jsonl(paths, **IDS).sizes["user"] == 8
     with pytest.raises(FileNotFoundError, match=r"no feed matches .*x\*"):
         vespa.from_jsonl([*patterns, f"{tmp_path}/x*"], **IDS)
 
@@ -507,6 +547,17 @@ def test_lists_and_other_line_ends_are_read(text: str, tmp_path: Path) -> None:
     ds = vespa.from_jsonl(tmp_path / "feed.json", "tensor(x[1])", field="v")
     assert ds.document.values.tolist() == ["a", "b"]
     assert ds.tensor.values.tolist() == [[1], [2]]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_utf_16_is_named(encoding: str, tmp_path: Path) -> None:
+    vespa.to_jsonl(make_users(), tmp_path / "a.jsonl", **IDS)
+    text = ("\ufeff" if encoding[-2:] == "be" else "") + (tmp_path / "a.jsonl").read_text()
+    (tmp_path / "a.jsonl").write_bytes(text.encode(encoding))
+    with pytest.raises(ValueError, match=r"line 1: it is UTF-16, .*; pass open"):
+        vespa.from_jsonl(tmp_path / "a.jsonl", **IDS)
+    with (tmp_path / "a.jsonl").open(encoding="utf-16") as file:
+        xr.testing.assert_equal(vespa.from_jsonl(file, **IDS).tensor, make_users())
 
 
 def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
@@ -783,6 +834,69 @@ def test_documents_without_a_tensor_and_with_updates_are_counted_apart() -> None
     without, updated = sorted(str(warning.message) for warning in caught)[::-1]
     assert "without cells in the field 'v' are left out: 2, the first in line 3 of" in without
     assert "unknown cells in the field 'v' are left out: 1, the first in line 5 of" in updated
+
+
+def test_updates_of_the_path_of_a_cell_leave_out_their_documents() -> None:
+    fields = {"v{0}": {"assign": [5]}}
+    feed = [put("a", [1]), put("b", [2]), {"update": "a", "fields": fields}]
+    with pytest.warns(UserWarning, match=r"left out: 1, the first in line 3 of .*, an update of"):
+        assert read_values(feed) == {"b": [2]}
+    other = {"update": "a", "fields": {"vector{0}": {"assign": [5]}, "w[1]": {"assign": 1}}}
+    assert read_values([*feed[:2], other]) == {"a": [1], "b": [2]}
+
+
+def read_blocks(feed: Any, type_: str) -> dict[tuple[str, ...], Any]:
+    """Return the values of a feed by document and labels."""
+    ds = vespa.from_jsonl(feed, type_, field="v")
+    names = [name for name in ("document", "a", "z") if name in ds.coords]
+    rows = zip(*(ds[name].values.tolist() for name in names), strict=True)
+    return dict(zip(rows, ds.tensor.values.tolist(), strict=True))
+
+
+def update_cells(operation: str, value: Any, name: str = "k") -> dict[str, Any]:
+    return {"update": name, "fields": {"v": {operation: value}}}
+
+
+def test_blocks_are_added_and_removed() -> None:
+    """The labels have one, two and many bytes, and dimensions sort around ``document``."""
+    long, type_ = "é" * 100, "tensor(a{},x[2],z{})"
+    rows = [(("p", "q"), [1, 2]), (("p", long), [3, 4]), (("r", "q"), [5, 6])]
+    blocks = [{"address": {"a": a, "z": z}, "values": x} for (a, z), x in rows]
+    feed = [put("k", {"blocks": blocks}), put("other", {"blocks": blocks[:1]})]
+    expected = {("k", *row): x for row, x in rows} | {("other", "p", "q"): [1, 2]}
+    assert read_blocks(feed, type_) == expected
+    cells = [{"address": {"a": "p", "z": long, "x": "1"}, "value": 7}]
+    feed.append(update_cells("add", {"cells": cells}))
+    feed.append(
+        update_cells("add", {"blocks": [{"address": {"a": "s", "z": ""}, "values": "0" * 32}]})
+    )
+    expected |= {("k", "p", long): [0, 7], ("k", "s", ""): [0, 0]}
+    assert read_blocks(feed, type_) == expected
+    feed.append(
+        update_cells("remove", {"addresses": [{"a": "p", "z": "q"}, {"z": ""}, {"a": "?"}]})
+    )
+    del expected["k", "p", "q"], expected["k", "s", ""]
+    assert read_blocks(feed, type_) == expected
+    with pytest.raises(ValueError, match=r"line 6: document 'k', .* labels of \['a', 'z'\]"):
+        read_blocks([*feed, update_cells("remove", {"addresses": [{"x": "1"}]})], type_)
+    for wrong in ("p", {"addresses": ["p"]}, {}):
+        with pytest.raises(ValueError, match="does not remove cells, expected a list of 'addr"):
+            read_blocks([*feed, update_cells("remove", wrong)], type_)
+
+
+def test_cells_are_added_to_empty_and_new_documents_only_if_they_are_known() -> None:
+    type_, add = "tensor(a{})", update_cells("add", {"cells": {"p": 1}})
+    empty, other = put("k", {"cells": {}}), put("o", {"cells": {"q": 2}})
+    expected = {("o", "q"): 2, ("k", "p"): 1}
+    assert read_blocks([other, empty, add], type_) == expected
+    assert read_blocks([other, {"put": "k", "fields": {}}, add], type_) == expected
+    assert read_blocks([other, {"remove": "k"}, add | {"create": True}], type_) == expected
+    assert read_blocks([other, {"remove": "k"}, add], type_) == {("o", "q"): 2}
+    removes = [update_cells("remove", {"addresses": [{"a": "p"}]}), add]
+    assert read_blocks([other, empty, add, *removes], type_) == expected
+    for unknown in ([add], [empty, update_cells("modify", {"operation": "add"}), add]):
+        with pytest.warns(UserWarning, match="with unknown cells in the field 'v' are left out: 1"):
+            assert read_blocks([other, *unknown], type_) == {("o", "q"): 2}
 
 
 @pytest.mark.parametrize("field", [["a", "b"], None, 3])

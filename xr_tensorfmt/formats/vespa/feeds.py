@@ -6,16 +6,17 @@ import os
 import re
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from errno import ENOENT
 from functools import partial
 from io import BufferedReader
-from itertools import chain, takewhile
+from itertools import chain, islice, takewhile
 from json import JSONDecodeError, JSONDecoder
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import orjson
 from fsspec.compression import compr
 from fsspec.spec import AbstractBufferedFile
@@ -26,6 +27,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import build_directory_error, did_you_mean, redact, warn
 from xr_tensorfmt.formats.vespa.json_forms import (
     MARGIN,
+    Blocks,
     build_json_error,
     get_assigned,
     get_fields,
@@ -33,7 +35,7 @@ from xr_tensorfmt.formats.vespa.json_forms import (
     parse_type,
     show,
 )
-from xr_tensorfmt.formats.vespa.spec import VespaHeader, pack_string
+from xr_tensorfmt.formats.vespa.spec import VespaHeader, decode_labels, pack_string, scan_blocks
 from xr_tensorfmt.sources import find_matches, find_source, get_path, is_remote
 
 MAX_LINE_BYTES = 64 << 20
@@ -55,6 +57,8 @@ _UPDATED = ", an update of some cells; open the stored documents"
 _decoder = JSONDecoder()
 # Operations of an update that does not assign all cells.
 _PARTIAL = {"modify", "add", "remove"}
+# Keys of lines between the documents of a visit.
+_NOTICES = {"continuation", "documentCount", "message", "sessionStats", "sessionTrace", "trace"}
 # Ids of parts of the response to a query. They contain hits.
 _GROUPS = ("toplevel", "group:", "grouplist:", "hitlist:")
 
@@ -66,17 +70,20 @@ def find_feeds(source: Any, options: Mapping[str, Any]) -> tuple[str, Iterable[F
     """Return the name of a source, and its feeds. A source may be paths, patterns or lines."""
     if isinstance(source, bytes) or (isinstance(source, str) and not _is_path(source)):
         raise ValueError("source= is the text of a feed; pass text.splitlines(), or a path")
-    is_list, name = isinstance(source, list | tuple), "<Vespa feed>"
-    if _is_path(source[0] if is_list and source else source):
-        name = name if is_list else redact(str(get_path(source)))
-        paths = [_find_paths(path, options) for path in (source if is_list else [source])]
-        return name, open_feeds(chain.from_iterable(paths), options)
+    name = "<Vespa feed>"
+    if _is_path(source):
+        name, source = redact(str(get_path(source))), [source]
     if hasattr(source, "read"):
         return name, [(name, _read_lines(source))]
     if not isinstance(source, Iterable):
         expected = "a path, lines, documents, or the JSON of a response"
         raise TypeError(f"source= is {show(source)}, expected {expected}")
-    return name, [(name, [source] if isinstance(source, Mapping) else source)]
+    items = iter([source] if isinstance(source, Mapping) else source)
+    first = list(islice(items, 1))
+    items = chain(first, items)
+    if not any(map(_is_path, first)):
+        return name, [(name, items)]
+    return name, open_feeds([file for x in items for file in _find_paths(x, options)], options)
 
 
 def _is_path(value: Any) -> bool:
@@ -191,11 +198,13 @@ def _find_parts(response: Mapping[str, Any]) -> Any:
         if reason := root.get("errors") or (is_partial and coverage):
             warn(f"hits may be missing, because the answer is incomplete: {show(reason)}")
         return root
-    parts = response.get("children", response.get("documents"))
-    if "pathId" in response and "message" in response:
-        warn(f"documents may be missing, because of an error: {show(response['message'])}")
+    parts, message = response.get("children", response.get("documents")), response.get("message")
+    is_notice = response.keys() <= _NOTICES
+    if message and (is_notice or "pathId" in response):
+        if not isinstance(message, dict) or message.get("severity") != "info":
+            warn(f"documents may be missing, because of an error: {show(message)}")
         parts = parts or []
-    return parts if isinstance(parts, list) else None
+    return [] if is_notice else parts if isinstance(parts, list) else None
 
 
 def _find_id(document: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
@@ -209,6 +218,18 @@ def _find_id(document: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
         if similar := did_you_mean(key, operations):
             raise ValueError(f"{key!r}{similar} is not an operation")
     return id_
+
+
+def _remove_blocks(header: VespaHeader, blocks: Blocks, update: Any) -> Blocks:
+    """Leave out the blocks at addresses, which may name some of the mapped dimensions."""
+    addresses: Any = update.get("addresses") if isinstance(update, dict) else None
+    dims, is_list = {*header.mapped}, isinstance(addresses, list)
+    if not is_list or any(not isinstance(x, dict) or x.keys() - dims for x in addresses):
+        expected = f"a list of 'addresses' with labels of {[*header.mapped]}"
+        raise ValueError(f"{show(update)} does not remove cells, expected {expected}")
+    removed = [{(dim, str(label)) for dim, label in address.items()} for address in addresses]
+    rows = {row: {*zip(header.mapped, row, strict=True)} for row in blocks}
+    return {row: blocks[row] for row in rows if all(address - rows[row] for address in removed)}
 
 
 @dataclass
@@ -287,9 +308,11 @@ class Documents:
                     yield part
                 elif (parts := _find_parts(part)) is not None:
                     remaining.append(parts)
-                    if "documents" in part:
-                        self.has_continuation = bool(part.get("continuation"))
-                elif part and not str(part.get("id")).startswith(_GROUPS):
+                    if "documents" in part or "continuation" in part:
+                        token = part.get("continuation")
+                        token = token.get("token") if isinstance(token, dict) else token
+                        self.has_continuation = bool(token)
+                elif not str(part.get("id")).startswith(_GROUPS):
                     yield part
 
     def _parse_lines(self, lines: Iterable[Any]) -> Iterator[Any]:
@@ -343,11 +366,14 @@ class Documents:
         if not isinstance(document, dict):
             expected = "a put, an update, a remove or a document"
             raise ValueError(f"{show(document)} is not a JSON object, expected {expected}")  # noqa: TRY004
-        stored, is_partial = get_fields(document), False
+        stored, change = get_fields(document), None
         tensor, is_update = stored.get(self.field), "update" in document
-        if is_update and tensor is not None:
+        if is_update:
+            path = f"{self.field}{{"  # of a cell, as in "embedding{a}", which is not applied
+            has_path = any(name.startswith(path) for name in stored)
             is_partial = isinstance(tensor, dict) and not tensor.keys().isdisjoint(_PARTIAL)
-            tensor = None if is_partial else get_assigned(self.field, tensor)
+            change = stored if has_path else tensor if is_partial else None
+            tensor = get_assigned(self.field, tensor) if change is None else None
         if tensor is None:
             self.other_fields.update(stored)
         id_ = _find_id(document, stored)
@@ -356,33 +382,60 @@ class Documents:
             raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
         label = pack_string(id_[len(self.prefix) :] if is_own else f"{self.feed} {self.line}")
         self.conditions += "condition" in document
-        is_other, is_removed = self.field not in stored, self.absent.get(label) == ""
+        is_other, is_removed = not change and self.field not in stored, self.absent.get(label) == ""
         if is_update and (not document.get("create") if is_removed else is_other):
             return
-        self.absent.pop(label, None)
+        place = self.absent.pop(label, _UPDATED)
+        is_known = label in self.tensors or not place.endswith(_UPDATED)
         try:
-            count, packed = (0, b"") if tensor is None else self._pack(tensor, label)
+            if change is not None:
+                packed = self._change(label, change) if is_known else None
+            else:
+                packed = b"" if tensor is None else self._pack(label, *self._parse(tensor))
         except ValueError as error:
             raise ValueError(f"document {id_!r}, field {self.field!r}: {error}") from error
-        if count:
-            self.counts[label], self.tensors[label] = count, packed
+        if packed:
+            self.tensors[label] = packed
             return
         self.counts.pop(label, None)
         self.tensors.pop(label, None)
-        place = f"line {self.line} of {self.feed}{_UPDATED if is_partial else ''}"
+        place = f"line {self.line} of {self.feed}{_UPDATED if packed is None else ''}"
         self.absent[label] = "" if "remove" in document else place
 
-    def _pack(self, tensor: Any, label: bytes) -> tuple[int, bytes]:
-        """Return the number and the bytes of the blocks of a document."""
+    def _parse(self, tensor: Any) -> tuple[VespaHeader, Blocks]:
+        """Return a header without blocks, and the blocks of a document."""
         header, blocks = parse_tensor(tensor, self.type)
         if self.type is None:
             self.type = header.type
         if self.dim in header.mapped or self.dim in header.indexed:
             raise ValueError(f"dim={self.dim!r} is a dimension of {header.type}; pass another")
+        return header, blocks
+
+    def _pack(self, label: bytes, header: VespaHeader, blocks: Blocks) -> bytes:
+        """Return the bytes of the blocks of a document, and count the blocks."""
         position = bisect(header.mapped, self.dim)
         parts: list[bytes] = []
         for labels, cells in blocks.items():
             row = [*map(pack_string, labels), cells]
             row.insert(position, label)
             parts += row
-        return len(blocks), b"".join(parts)
+        self.counts[label] = len(blocks)
+        return b"".join(parts)
+
+    def _change(self, label: bytes, update: Mapping[str, Any]) -> bytes | None:
+        """Add blocks to a document, or remove some. Return all, or None if they are unknown."""
+        header = parse_type(self.type) if self.type else None
+        if not header or not header.mapped or update.keys() not in ({"add"}, {"remove"}):
+            return None
+        blocks: Blocks = {}
+        if packed := self.tensors.get(label):
+            dims = tuple(sorted((*header.mapped, self.dim)))
+            own, window = replace(header, mapped=dims), np.frombuffer(packed, np.uint8)
+            stops = scan_blocks(window, own, self.counts[label])
+            numbers = [number for number, dim in enumerate(dims) if dim != self.dim]
+            rows = zip(*(decode_labels(window, stops[:-1], n) for n in numbers), strict=True)
+            cells = (packed[stop - header.block_bytes : stop] for stop in stops[1:].tolist())
+            blocks = dict(zip(rows, cells, strict=True))
+        if "add" in update:
+            return self._pack(label, header, blocks | self._parse(update["add"])[1])
+        return self._pack(label, header, _remove_blocks(header, blocks, update["remove"]))
