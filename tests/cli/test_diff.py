@@ -275,6 +275,8 @@ def test_integers_and_times_are_labels(dtype: str) -> None:
     for line, expected, number in zip(labels, pattern, "13", strict=True):
         assert re.fullmatch(expected.format(number), line), line
     assert values == "v: 1 of 4 values differ, by up to 4, 3.0 and 7.0 at [1, 0]"
+    missing = first.assign_coords(doc=np.array([1, 2, "NaT"], dtype)) if dtype[0] == "M" else first
+    assert "2 equal, 0 different" in compare(missing, missing)[0]
     strings = compare(first, first.assign_coords(doc=["1", "2", "3"]))
     assert strings[-2].startswith("doc: 3 of 3 values differ, ")  # compared by position
 

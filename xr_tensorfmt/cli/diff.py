@@ -92,7 +92,8 @@ def compare(
         for name, pair in pairs.items()
     }
     different = {name: lines for name, lines in compared.items() if lines}
-    coords = {name for index, _ in labels.values() for name in index.names}.intersection(names)
+    moved = [one for one, other in labels.values() if not one.equals(other)]
+    coords = {name for index in moved for name in index.names}.intersection(names)
     relabeled = {x for x in coords if not np.array_equal(originals[0][x], originals[1][x])}
     count = len(different.keys() | relabeled)
     counted = f"{len(names) - count} equal, {count} different"
@@ -130,7 +131,7 @@ def _compare_attrs(
 
 
 def _find_labels(ds: xr.Dataset) -> dict[Any, pd.Index[Any]]:
-    """Return the exact labels of dimensions, which are not floats, and do not repeat."""
+    """Return the labels of dimensions that do not repeat: strings, and indexes without floats."""
     along: dict[Any, dict[Any, xr.DataArray]] = {}
     for name, coord in ds.coords.items():
         if coord.ndim == 1:
@@ -138,7 +139,8 @@ def _find_labels(ds: xr.Dataset) -> dict[Any, pd.Index[Any]]:
     labels: dict[Any, pd.Index[Any]] = {}
     for dim, coords in along.items():
         named = [coords[dim]] if dim in coords else coords.values()
-        columns = [pd.Index(x.values, name=x.name) for x in named if x.dtype.kind in "OUTiuM"]
+        kinds = "OUTiuM" if dim in coords else "OUT"
+        columns = [pd.Index(x.values, name=x.name) for x in named if x.dtype.kind in kinds]
         if columns:
             index = pd.MultiIndex.from_arrays(columns) if columns[1:] else columns[0]
             labels |= {dim: index} if index.is_unique else {}
