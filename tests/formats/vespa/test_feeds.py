@@ -899,6 +899,14 @@ def test_cells_are_added_to_empty_and_new_documents_only_if_they_are_known() -> 
             assert read_blocks([other, *unknown], type_) == {("o", "q"): 2}
 
 
+def test_many_updates_of_a_document_are_applied_in_sequence() -> None:
+    feed = [put("k", {"cells": {"0": 0}})]
+    feed += [update_cells("add", {"cells": {str(number): number}}) for number in range(1, 1000)]
+    with limit_calls(100_000):
+        values = read_blocks(feed, "tensor(a{})")
+    assert values == {("k", str(number)): number for number in range(1000)}
+
+
 @pytest.mark.parametrize("field", [["a", "b"], None, 3])
 def test_field_that_is_no_str_raises(field: Any, tmp_path: Path) -> None:
     message = re.escape(f"field={field!r} must be a str")

@@ -220,6 +220,15 @@ def _find_id(document: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
     return id_
 
 
+def _split_update(field: str, stored: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the tensor that an update assigns, or the update of some cells."""
+    update, path = stored.get(field), f"{field}{{"  # the path of a cell, as in "embedding{a}"
+    is_partial = isinstance(update, dict) and not _PARTIAL.isdisjoint(update)
+    if is_partial or any(name.startswith(path) for name in stored):
+        return None, update or stored
+    return get_assigned(field, update), None
+
+
 def _remove_blocks(header: VespaHeader, blocks: Blocks, update: Any) -> Blocks:
     """Leave out the blocks at addresses, which may name some of the mapped dimensions."""
     addresses: Any = update.get("addresses") if isinstance(update, dict) else None
@@ -241,8 +250,8 @@ class Documents:
     type: str | None
     dim: str
     prefix: str
-    # The blocks of each tensor and their number, by packed id.
-    tensors: dict[bytes, bytes] = dataclass_field(default_factory=dict)
+    # The blocks of each tensor, packed unless some have changed, and their number, by packed id.
+    tensors: dict[bytes, bytes | Blocks] = dataclass_field(default_factory=dict)
     counts: dict[bytes, int] = dataclass_field(default_factory=dict)
     # The line of each document without a tensor, or "" if it is removed, and their fields.
     absent: dict[bytes, str] = dataclass_field(default_factory=dict)
@@ -279,10 +288,12 @@ class Documents:
                 hint = f"; {reason if left_out else 'the feed has no documents, or removes all'}"
             raise ValueError(f"{name}: no document has a tensor in the field {self.field!r}{hint}")
         self._warn_of_losses(name, left_out)
-        header = parse_type(str(self.type))
-        dims = tuple(sorted((*header.mapped, self.dim))), header.indexed, header.lengths
-        header = VespaHeader.create(header.cell_type, *dims, sum(self.counts.values()))
-        return b"".join((header.pack(), *self.tensors.values()))
+        own = parse_type(str(self.type))
+        dims = tuple(sorted((*own.mapped, self.dim))), own.indexed, own.lengths
+        header = VespaHeader.create(own.cell_type, *dims, sum(self.counts.values()))
+        pairs = self.tensors.items()
+        parts = [x if isinstance(x, bytes) else self._pack(label, own, x) for label, x in pairs]
+        return b"".join((header.pack(), *parts))
 
     def _warn_of_losses(self, name: str, left_out: Iterable[str]) -> None:
         for cells, is_updated in (("without cells", False), ("with unknown cells", True)):
@@ -366,14 +377,10 @@ class Documents:
         if not isinstance(document, dict):
             expected = "a put, an update, a remove or a document"
             raise ValueError(f"{show(document)} is not a JSON object, expected {expected}")  # noqa: TRY004
-        stored, change = get_fields(document), None
-        tensor, is_update = stored.get(self.field), "update" in document
+        stored, is_update = get_fields(document), "update" in document
+        tensor, change = stored.get(self.field), None
         if is_update:
-            path = f"{self.field}{{"  # of a cell, as in "embedding{a}", which is not applied
-            has_path = any(name.startswith(path) for name in stored)
-            is_partial = isinstance(tensor, dict) and not tensor.keys().isdisjoint(_PARTIAL)
-            change = stored if has_path else tensor if is_partial else None
-            tensor = get_assigned(self.field, tensor) if change is None else None
+            tensor, change = _split_update(self.field, stored)
         if tensor is None:
             self.other_fields.update(stored)
         id_ = _find_id(document, stored)
@@ -386,20 +393,21 @@ class Documents:
         if is_update and (not document.get("create") if is_removed else is_other):
             return
         place = self.absent.pop(label, _UPDATED)
-        is_known = label in self.tensors or not place.endswith(_UPDATED)
+        blocks: bytes | Blocks | None = b""
         try:
             if change is not None:
-                packed = self._change(label, change) if is_known else None
-            else:
-                packed = b"" if tensor is None else self._pack(label, *self._parse(tensor))
+                is_known = label in self.tensors or not place.endswith(_UPDATED)
+                blocks = self._change(label, change) if is_known else None
+            elif tensor is not None:
+                blocks = self._pack(label, *self._parse(tensor))
         except ValueError as error:
             raise ValueError(f"document {id_!r}, field {self.field!r}: {error}") from error
-        if packed:
-            self.tensors[label] = packed
+        if blocks:
+            self.tensors[label] = blocks
             return
         self.counts.pop(label, None)
         self.tensors.pop(label, None)
-        place = f"line {self.line} of {self.feed}{_UPDATED if packed is None else ''}"
+        place = f"line {self.line} of {self.feed}{_UPDATED if blocks is None else ''}"
         self.absent[label] = "" if "remove" in document else place
 
     def _parse(self, tensor: Any) -> tuple[VespaHeader, Blocks]:
@@ -422,20 +430,23 @@ class Documents:
         self.counts[label] = len(blocks)
         return b"".join(parts)
 
-    def _change(self, label: bytes, update: Mapping[str, Any]) -> bytes | None:
+    def _change(self, label: bytes, update: Mapping[str, Any]) -> Blocks | None:
         """Add blocks to a document, or remove some. Return all, or None if they are unknown."""
         header = parse_type(self.type) if self.type else None
         if not header or not header.mapped or update.keys() not in ({"add"}, {"remove"}):
             return None
-        blocks: Blocks = {}
-        if packed := self.tensors.get(label):
+        blocks = self.tensors.get(label, {})
+        if isinstance(blocks, bytes):
             dims = tuple(sorted((*header.mapped, self.dim)))
-            own, window = replace(header, mapped=dims), np.frombuffer(packed, np.uint8)
+            own, window = replace(header, mapped=dims), np.frombuffer(blocks, np.uint8)
             stops = scan_blocks(window, own, self.counts[label])
             numbers = [number for number, dim in enumerate(dims) if dim != self.dim]
             rows = zip(*(decode_labels(window, stops[:-1], n) for n in numbers), strict=True)
-            cells = (packed[stop - header.block_bytes : stop] for stop in stops[1:].tolist())
+            cells = (blocks[stop - header.block_bytes : stop] for stop in stops[1:].tolist())
             blocks = dict(zip(rows, cells, strict=True))
         if "add" in update:
-            return self._pack(label, header, blocks | self._parse(update["add"])[1])
-        return self._pack(label, header, _remove_blocks(header, blocks, update["remove"]))
+            blocks |= self._parse(update["add"])[1]
+        else:
+            blocks = _remove_blocks(header, blocks, update["remove"])
+        self.counts[label] = len(blocks)
+        return blocks
