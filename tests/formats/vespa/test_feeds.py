@@ -893,6 +893,10 @@ def test_cells_are_added_to_empty_and_new_documents_only_if_they_are_known() -> 
     assert read_blocks([other, {"remove": "k"}, add | {"create": True}], type_) == expected
     assert read_blocks([other, {"remove": "k"}, add], type_) == {("o", "q"): 2}
     removes = [update_cells("remove", {"addresses": [{"a": "p"}]}), add]
+    both = {"remove": {"addresses": [{"a": "p"}]}, "add": {"cells": {"p": 1}}}
+    assert (
+        read_blocks([other, empty, add, {"update": "k", "fields": {"v": both}}], type_) == expected
+    )
     assert read_blocks([other, empty, add, *removes], type_) == expected
     for unknown in ([add], [empty, update_cells("modify", {"operation": "add"}), add]):
         with pytest.warns(UserWarning, match="with unknown cells in the field 'v' are left out: 1"):

@@ -433,7 +433,7 @@ class Documents:
     def _change(self, label: bytes, update: Mapping[str, Any]) -> Blocks | None:
         """Add blocks to a document, or remove some. Return all, or None if they are unknown."""
         header = parse_type(self.type) if self.type else None
-        if not header or not header.mapped or update.keys() not in ({"add"}, {"remove"}):
+        if not header or not header.mapped or update.keys() - {"add", "remove"}:
             return None
         blocks = self.tensors.get(label, {})
         if isinstance(blocks, bytes):
@@ -442,11 +442,12 @@ class Documents:
             stops = scan_blocks(window, own, self.counts[label])
             numbers = [number for number, dim in enumerate(dims) if dim != self.dim]
             rows = zip(*(decode_labels(window, stops[:-1], n) for n in numbers), strict=True)
-            cells = (blocks[stop - header.block_bytes : stop] for stop in stops[1:].tolist())
-            blocks = dict(zip(rows, cells, strict=True))
-        if "add" in update:
-            blocks |= self._parse(update["add"])[1]
-        else:
-            blocks = _remove_blocks(header, blocks, update["remove"])
+            packed = (blocks[stop - header.block_bytes : stop] for stop in stops[1:].tolist())
+            blocks = dict(zip(rows, packed, strict=True))
+        for operation, cells in update.items():
+            if operation == "add":
+                blocks |= self._parse(cells)[1]
+            else:
+                blocks = _remove_blocks(header, blocks, cells)
         self.counts[label] = len(blocks)
         return blocks
