@@ -6,7 +6,7 @@ import os
 import re
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from errno import ENOENT
 from functools import partial
@@ -16,7 +16,6 @@ from json import JSONDecodeError, JSONDecoder
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import orjson
 from fsspec.compression import compr
 from fsspec.spec import AbstractBufferedFile
@@ -27,7 +26,6 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import build_directory_error, did_you_mean, redact, warn
 from xr_tensorfmt.formats.vespa.json_forms import (
     MARGIN,
-    Blocks,
     build_json_error,
     get_assigned,
     get_fields,
@@ -35,7 +33,7 @@ from xr_tensorfmt.formats.vespa.json_forms import (
     parse_type,
     show,
 )
-from xr_tensorfmt.formats.vespa.spec import VespaHeader, decode_labels, pack_string, scan_blocks
+from xr_tensorfmt.formats.vespa.spec import VespaHeader, pack_string
 from xr_tensorfmt.sources import find_matches, find_source, get_path, is_remote
 
 MAX_LINE_BYTES = 64 << 20
@@ -220,25 +218,11 @@ def _find_id(document: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
     return id_
 
 
-def _split_update(field: str, stored: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the tensor that an update assigns, or the update of some cells."""
-    update, path = stored.get(field), f"{field}{{"  # the path of a cell, as in "embedding{a}"
-    is_partial = isinstance(update, dict) and not _PARTIAL.isdisjoint(update)
-    if is_partial or any(name.startswith(path) for name in stored):
-        return None, update or stored
-    return get_assigned(field, update), None
-
-
-def _remove_blocks(header: VespaHeader, blocks: Blocks, update: Any) -> Blocks:
-    """Leave out the blocks at addresses, which may name some of the mapped dimensions."""
-    addresses: Any = update.get("addresses") if isinstance(update, dict) else None
-    dims, is_list = {*header.mapped}, isinstance(addresses, list)
-    if not is_list or any(not isinstance(x, dict) or x.keys() - dims for x in addresses):
-        expected = f"a list of 'addresses' with labels of {[*header.mapped]}"
-        raise ValueError(f"{show(update)} does not remove cells, expected {expected}")
-    removed = [{(dim, str(label)) for dim, label in address.items()} for address in addresses]
-    rows = {row: {*zip(header.mapped, row, strict=True)} for row in blocks}
-    return {row: blocks[row] for row in rows if all(address - rows[row] for address in removed)}
+def _is_partial(field: str, stored: Mapping[str, Any]) -> bool:
+    """Return whether an update changes some cells of a field, maybe by a path such as ``v{a}``."""
+    update = stored.get(field)
+    has_operation = isinstance(update, dict) and not _PARTIAL.isdisjoint(update)
+    return has_operation or any(name.startswith(f"{field}{{") for name in stored)
 
 
 @dataclass
@@ -250,8 +234,8 @@ class Documents:
     type: str | None
     dim: str
     prefix: str
-    # The blocks of each tensor, packed unless some have changed, and their number, by packed id.
-    tensors: dict[bytes, bytes | Blocks] = dataclass_field(default_factory=dict)
+    # The blocks of each tensor and their number, by packed id.
+    tensors: dict[bytes, bytes] = dataclass_field(default_factory=dict)
     counts: dict[bytes, int] = dataclass_field(default_factory=dict)
     # The line of each document without a tensor, or "" if it is removed, and their fields.
     absent: dict[bytes, str] = dataclass_field(default_factory=dict)
@@ -288,12 +272,10 @@ class Documents:
                 hint = f"; {reason if left_out else 'the feed has no documents, or removes all'}"
             raise ValueError(f"{name}: no document has a tensor in the field {self.field!r}{hint}")
         self._warn_of_losses(name, left_out)
-        own = parse_type(str(self.type))
-        dims = tuple(sorted((*own.mapped, self.dim))), own.indexed, own.lengths
-        header = VespaHeader.create(own.cell_type, *dims, sum(self.counts.values()))
-        pairs = self.tensors.items()
-        parts = [x if isinstance(x, bytes) else self._pack(label, own, x) for label, x in pairs]
-        return b"".join((header.pack(), *parts))
+        header = parse_type(str(self.type))
+        dims = tuple(sorted((*header.mapped, self.dim))), header.indexed, header.lengths
+        header = VespaHeader.create(header.cell_type, *dims, sum(self.counts.values()))
+        return b"".join((header.pack(), *self.tensors.values()))
 
     def _warn_of_losses(self, name: str, left_out: Iterable[str]) -> None:
         for cells, is_updated in (("without cells", False), ("with unknown cells", True)):
@@ -378,9 +360,9 @@ class Documents:
             expected = "a put, an update, a remove or a document"
             raise ValueError(f"{show(document)} is not a JSON object, expected {expected}")  # noqa: TRY004
         stored, is_update = get_fields(document), "update" in document
-        tensor, change = stored.get(self.field), None
+        tensor, is_partial = stored.get(self.field), is_update and _is_partial(self.field, stored)
         if is_update:
-            tensor, change = _split_update(self.field, stored)
+            tensor = None if is_partial else get_assigned(self.field, tensor)
         if tensor is None:
             self.other_fields.update(stored)
         id_ = _find_id(document, stored)
@@ -389,65 +371,34 @@ class Documents:
             raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
         label = pack_string(id_[len(self.prefix) :] if is_own else f"{self.feed} {self.line}")
         self.conditions += "condition" in document
-        is_other, is_removed = not change and self.field not in stored, self.absent.get(label) == ""
+        is_other = self.field not in stored and not is_partial
+        is_removed = self.absent.get(label) == ""
         if is_update and (not document.get("create") if is_removed else is_other):
             return
-        place = self.absent.pop(label, _UPDATED)
-        blocks: bytes | Blocks | None = b""
+        self.absent.pop(label, None)
         try:
-            if change is not None:
-                is_known = label in self.tensors or not place.endswith(_UPDATED)
-                blocks = self._change(label, change) if is_known else None
-            elif tensor is not None:
-                blocks = self._pack(label, *self._parse(tensor))
+            count, packed = (0, b"") if tensor is None else self._pack(tensor, label)
         except ValueError as error:
             raise ValueError(f"document {id_!r}, field {self.field!r}: {error}") from error
-        if blocks:
-            self.tensors[label] = blocks
+        if count:
+            self.counts[label], self.tensors[label] = count, packed
             return
         self.counts.pop(label, None)
         self.tensors.pop(label, None)
-        place = f"line {self.line} of {self.feed}{_UPDATED if blocks is None else ''}"
+        place = f"line {self.line} of {self.feed}{_UPDATED if is_partial else ''}"
         self.absent[label] = "" if "remove" in document else place
 
-    def _parse(self, tensor: Any) -> tuple[VespaHeader, Blocks]:
-        """Return a header without blocks, and the blocks of a document."""
+    def _pack(self, tensor: Any, label: bytes) -> tuple[int, bytes]:
+        """Return the number and the bytes of the blocks of a document."""
         header, blocks = parse_tensor(tensor, self.type)
         if self.type is None:
             self.type = header.type
         if self.dim in header.mapped or self.dim in header.indexed:
             raise ValueError(f"dim={self.dim!r} is a dimension of {header.type}; pass another")
-        return header, blocks
-
-    def _pack(self, label: bytes, header: VespaHeader, blocks: Blocks) -> bytes:
-        """Return the bytes of the blocks of a document, and count the blocks."""
         position = bisect(header.mapped, self.dim)
         parts: list[bytes] = []
         for labels, cells in blocks.items():
             row = [*map(pack_string, labels), cells]
             row.insert(position, label)
             parts += row
-        self.counts[label] = len(blocks)
-        return b"".join(parts)
-
-    def _change(self, label: bytes, update: Mapping[str, Any]) -> Blocks | None:
-        """Add blocks to a document, or remove some. Return all, or None if they are unknown."""
-        header = parse_type(self.type) if self.type else None
-        if not header or not header.mapped or update.keys() - {"add", "remove"}:
-            return None
-        blocks = self.tensors.get(label, {})
-        if isinstance(blocks, bytes):
-            dims = tuple(sorted((*header.mapped, self.dim)))
-            own, window = replace(header, mapped=dims), np.frombuffer(blocks, np.uint8)
-            stops = scan_blocks(window, own, self.counts[label])
-            numbers = [number for number, dim in enumerate(dims) if dim != self.dim]
-            rows = zip(*(decode_labels(window, stops[:-1], n) for n in numbers), strict=True)
-            packed = (blocks[stop - header.block_bytes : stop] for stop in stops[1:].tolist())
-            blocks = dict(zip(rows, packed, strict=True))
-        for operation, cells in update.items():
-            if operation == "add":
-                blocks |= self._parse(cells)[1]
-            else:
-                blocks = _remove_blocks(header, blocks, cells)
-        self.counts[label] = len(blocks)
-        return blocks
+        return len(blocks), b"".join(parts)

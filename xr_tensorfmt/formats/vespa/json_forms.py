@@ -52,7 +52,6 @@ _repr.maxstring = _repr.maxother = 200
 show = _repr.repr
 
 Form = Literal["short", "long", "hex"]
-Blocks = dict[Names, bytes]
 
 
 @lru_cache
@@ -111,7 +110,9 @@ def build_json_error(text: str, error: BaseException, hint: str) -> ValueError:
     return ValueError(f"{start} is not JSON: {message}; {hint}")
 
 
-def parse_json(data: Any, field: str | None, type_: str | None) -> tuple[VespaHeader, Blocks]:
+def parse_json(
+    data: Any, field: str | None, type_: str | None
+) -> tuple[VespaHeader, Mapping[Names, bytes]]:
     """Parse a tensor, or a field of a document, that may be text."""
     if isinstance(data, bytes | bytearray):
         data = data.decode(errors="surrogateescape")
@@ -162,7 +163,7 @@ def get_assigned(field: str | None, update: Any) -> Any:
     return update and update["assign"]
 
 
-def parse_tensor(data: Any, type_: str | None) -> tuple[VespaHeader, Blocks]:
+def parse_tensor(data: Any, type_: str | None) -> tuple[VespaHeader, Mapping[Names, bytes]]:
     """Parse a tensor in any form. Return a header without blocks, and the cells of all blocks."""
     stated = data.get("type") if isinstance(data, dict) else None
     requested = stated if type_ is None else type_
@@ -201,7 +202,7 @@ def _unwrap(header: VespaHeader, data: Any) -> Any:
     return {} if key == "cells" and not content else content
 
 
-def _parse_blocks(header: VespaHeader, content: Any) -> Blocks:
+def _parse_blocks(header: VespaHeader, content: Any) -> Mapping[Names, bytes]:
     """Return the cells of all blocks by their labels."""
     mapped, is_list = header.mapped, isinstance(content, list)
     first = content[0] if is_list and content else None
@@ -219,7 +220,7 @@ def _parse_blocks(header: VespaHeader, content: Any) -> Blocks:
     )
 
 
-def _parse_entries(header: VespaHeader, entries: Sequence[Any]) -> Blocks:
+def _parse_entries(header: VespaHeader, entries: Sequence[Any]) -> Mapping[Names, bytes]:
     """Return the cells of all blocks from a list of blocks, or of cells. Others are zero."""
     is_block = bool(entries) and "values" in entries[0]
     sizes = {} if is_block else dict(zip(header.indexed, header.lengths, strict=True))
