@@ -17,7 +17,7 @@ import numpy as np
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.file_format import End
-from xr_tensorfmt.core.gathered import WholeLayout
+from xr_tensorfmt.core.gathered import PIECE_BYTES, WholeLayout
 from xr_tensorfmt.core.header import CORRUPT, HeaderReader
 from xr_tensorfmt.core.layout import Dense
 from xr_tensorfmt.core.selection import Selection
@@ -134,29 +134,49 @@ class Deflated(WholeLayout):
 
     def parse(self, source: Source, pieces: Iterable[Bytes]) -> Array:
         """Inflate the member."""
-        member, inflater = self.member, zlib.decompressobj(-zlib.MAX_WBITS)
-        content, size = np.empty(member.file_size, dtype=np.uint8), 0
+        content = np.empty(self.member.file_size, dtype=np.uint8)
+        for start, raw in self._inflate(source, pieces):
+            content[start : start + len(raw)] = np.frombuffer(raw, dtype=np.uint8)
+        array = Dense(self.shape, self.element, self.start)
+        stored = content[array.offset : array.stop]
+        return array.decode(stored, Selection.everything(self.shape))
+
+    def check(self, source: Source) -> None:
+        """Inflate the member without keeping its content."""
+        for _ in self._inflate(source, self.read_pieces(source)):
+            pass
+
+    def _inflate(self, source: Source, pieces: Iterable[Bytes]) -> Iterator[tuple[int, bytes]]:
+        """Yield parts of the content and their offsets. Raise TensorFormatError if it is wrong."""
+        member, size, checksum = self.member, 0, 0
         with suppress(zlib.error):
-            for piece in pieces:
-                raw = inflater.decompress(piece.data, member.file_size + 1 - size)
-                size += len(raw)
+            for raw in _inflate_pieces(pieces):
+                size, checksum = size + len(raw), zlib.crc32(raw, checksum)
                 if size > member.file_size:
                     break
-                content[size - len(raw) : size] = np.frombuffer(raw, dtype=np.uint8)
+                yield size - len(raw), raw
         HeaderReader(source).check(
-            size == member.file_size and zlib.crc32(content.data) == member.CRC,
+            size == member.file_size and checksum == member.CRC,
             f"the member {shorten(repr(member.filename))}",
             f"deflated data of {size} bytes, or with another CRC-32",
             f"{member.file_size} bytes with CRC-32 {member.CRC:#010x}",
             offset=member.header_offset,
         )
-        array = Dense(self.shape, self.element, self.start)
-        stored = content[array.offset : array.stop]
-        return array.decode(stored, Selection.everything(self.shape))
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the whole shape: each process would inflate all for each chunk."""
         return tuple(max(1, length) for length in self.shape)
+
+
+def _inflate_pieces(pieces: Iterable[Bytes]) -> Iterator[bytes]:
+    """Yield what pieces of deflated bytes expand to, up to `PIECE_BYTES` at once."""
+    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    for piece in pieces:
+        rest: Any = piece.data
+        while len(rest):
+            yield inflater.decompress(rest, PIECE_BYTES)
+            rest = inflater.unconsumed_tail
+    yield inflater.flush()
 
 
 def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import pickle
 import warnings
@@ -326,6 +327,29 @@ def test_deflated_members_are_validated_one_after_the_other(tmp_path: Path) -> N
     path.write_bytes(deflate_files(**{f"a{n}": np.zeros(1 << 19) for n in range(8)}))
     with limit_memory(16 << 20):
         assert validate(path) == []
+
+
+def test_deflated_members_are_validated_without_their_content(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    values = np.tile(np.arange(1 << 10), 1 << 12)
+    path.write_bytes(deflate_files(a=values))
+    with limit_memory(values.nbytes // 2):
+        assert validate(path) == []
+    with limit_memory(values.nbytes * 5 // 2):  # the content, and the values of the user
+        read = open_lazily(path).a.values
+    np.testing.assert_array_equal(read, values)
+
+
+def test_copies_of_deflated_arrays_share_their_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    ds = open_lazily(deflate_files(a=np.arange(9.0), b=np.ones(3)))
+    calls = []
+    parse = Deflated.parse
+    monkeypatch.setattr(Deflated, "parse", lambda *args: (calls.append(args), parse(*args))[1])
+    copies = [pickle.loads(pickle.dumps(ds)), ds, copy.deepcopy(ds)]
+    for copied in copies:
+        np.testing.assert_array_equal(copied.a[2:], np.arange(2.0, 9.0))
+        np.testing.assert_array_equal(copied.b, np.ones(3))
+    assert len(calls) == 2
 
 
 @given(arrays)
