@@ -117,6 +117,21 @@ def test_error_names_packages_for_complex_netcdf(monkeypatch: pytest.MonkeyPatch
     assert not Path("c.nc").exists()
 
 
+def test_netcdf_3_is_read_with_scipy_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ds = xr.Dataset({"w": ("x", np.ones(2))}, {"x": [3.0, 4.0]}, {"title": "text"})
+    ds.to_netcdf("a.nc", engine="scipy")
+    engines = {"scipy": xr.backends.list_engines()["scipy"]}
+    for module in ("xarray.backends.plugins.list_engines", "xarray.backends.list_engines"):
+        monkeypatch.setattr(module, lambda: engines)
+    module = importlib.import_module("xr_tensorfmt.cli.convert")
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "to_file", lambda ds, *_, **__: opened.append(ds.load()))
+        opened: list[xr.Dataset] = []
+        run_ok("convert", "a.nc", "a.safetensors")
+    xr.testing.assert_identical(opened[0], ds)
+
+
 @pytest.mark.parametrize("owner", ["'w'", "'number'", "the Dataset"])
 def test_nested_attributes_become_netcdf(monkeypatch: pytest.MonkeyPatch, owner: str) -> None:
     ds = xr.Dataset({"w": ("x", np.ones(2, "f4"))}, {"number": ("x", [3, 4])})

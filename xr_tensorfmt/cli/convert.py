@@ -206,10 +206,13 @@ def _open_store(location: Location, format: str) -> xr.DataTree:
         tree = xr.open_datatree(store, engine=common.ZARR, chunks={})
     else:
         path = location.path if location.is_local else location.url
+        engines = xr.backends.list_engines()
         engine = _find_complex_engine()
-        can_open = engine and xr.backends.list_engines()[engine].guess_can_open(path)
-        engine = engine if can_open else None
-        tree = xr.open_datatree(path, engine=engine, cache=False)
+        engine = engine if engine and engines[engine].guess_can_open(path) else None
+        if "scipy" in engines and engines["scipy"].guess_can_open(path):
+            tree = xr.DataTree(xr.open_dataset(path, cache=False))  # scipy opens no trees
+        else:
+            tree = xr.open_datatree(path, engine=engine, cache=False)
     for node in tree.subtree:
         for name, variable in node.variables.items():
             if variable.dtype.names is not None:
