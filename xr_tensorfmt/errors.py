@@ -169,7 +169,7 @@ def build_keyword_error(name: str, scope: str, known: Collection[str], hint: str
 
 
 def build_directory_error(
-    path: str, hint: str = "a pattern of files to xarray.open_mfdataset"
+    path: str, hint: str = "a pattern of files to xarray.open_mfdataset or the command"
 ) -> IsADirectoryError:
     """Return the error for a directory in place of a file."""
     return IsADirectoryError(f"{path} is a directory; pass the path of a file in it, or {hint}")

@@ -109,7 +109,13 @@ def test_sizes_are_of_all_files_and_subdirectories_are_named() -> None:
     save("models/model/model.safetensors.index.json", make_dataset())
     save("models/a.mag")
     result = run("info", "models")
-    assert result.stderr == "Warning: models/model is a directory, and is left out\n"
+    warning = "Warning: models/model is a directory, and is left out\n"
+    assert result.stderr == warning
+    os.remove("models/a.mag")
+    assert run("info", "models").stderr.startswith(f"{warning}Error: models is a directory without")
+    assert "or a pattern of files to xarray.open_mfdataset or the command" in run_failing(
+        "info", "model[s]"
+    )
     (document,) = json.loads(run_ok("info", "--json", "models/model"))
     assert document["size"] == sum(file.stat().st_size for file in Path("models/model").iterdir())
 

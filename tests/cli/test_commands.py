@@ -487,7 +487,7 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
         (["-v", "z"], "there is no variable 'z'; it has 'w', 'n', 'flag'"),
         (["--dtype", "complex64"], "matches no variable of its kind"),
         (["--dtype", "csv"], "'w' is csv, but MAG supports only float32"),
-        (["--dtype", "z=float16"], "encoding= names 'z'"),
+        (["--dtype", "z=float16"], "encoding= or --dtype names 'z'"),
         (["--dtype", "w=csv"], "'w' is csv, but MAG supports only float32"),
         *(
             (["--option", f"{key}=1"], "is not a keyword for MAG files")

@@ -220,7 +220,7 @@ def test_dataset_method_has_no_separator(tmp_path: Path) -> None:
 
 def test_unknown_group_in_encoding(tmp_path: Path) -> None:
     encoding = {"/layers/9": {"weight": {"dtype": "float16"}}}
-    with pytest.raises(ValueError, match="encoding= names '/layers/9'"):
+    with pytest.raises(ValueError, match="encoding= or --dtype names '/layers/9'"):
         make_model().tensorfmt.to_file(tmp_path / "a.mag", encoding=encoding)
 
 

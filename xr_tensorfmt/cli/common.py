@@ -98,9 +98,12 @@ def _expand_path(path: str, storage_options: KeyValues) -> list[str]:
     files = find_matches(path, options)
     is_directory = path.endswith("/") if is_url(path) else os.path.isdir(path)
     if files == [path] and is_directory:
-        files = recognition.list_files(path, options, None)
-        if files != [path] and not is_url(path):
-            for name in sorted(glob(os.path.join(escape(path), "*", ""))):
+        left_out = [] if is_url(path) else sorted(glob(os.path.join(escape(path), "*", "")))
+        try:
+            files = recognition.list_files(path, options, None)
+            left_out = [] if files == [path] else left_out
+        finally:  # also if there is no file
+            for name in left_out:
                 warn(f"{name[:-1]} is a directory, and is left out")
     return files or [path]
 

@@ -40,8 +40,8 @@ def resolve_encoding(
             )
         if name not in variables:
             raise ValueError(
-                f"encoding= names {name!r}{did_you_mean(name, variables)}, which is not one of "
-                f"the variables {shorten(', '.join(map(repr, variables)))}"
+                f"encoding= or --dtype names {name!r}{did_you_mean(name, variables)}, which is "
+                f"not one of the variables {shorten(', '.join(map(repr, variables)))}"
             )
         resolved[name] = _select_keys(name, given, variables[name])
     return resolved
