@@ -88,6 +88,8 @@ def parse_group(reader: HeaderReader, keywords: Keywords, *, is_tree: bool = Fal
         for name, error in group.omitted.items()
         if (name.rpartition(separator)[2] if is_tree else name) not in dropped
     }
+    if omitted and not group.tensors:
+        raise next(iter(omitted.values()))
     for finding in (*container.findings, *recognition.describe_omitted(omitted)):
         warn(finding.sentence)
     return group
@@ -103,8 +105,8 @@ def validate(
 ) -> list[Finding]:
     """Check a whole file and return its faults.
 
-    The file is read in pieces of a few MiB, or whole tensors of text and compressed values. Most
-    formats have no checksum of values, so a value changed to another valid value is not found.
+    The file is read in pieces of a few MiB, or all pairs of an index and a value. Most formats have
+    no checksum of values, so a value changed to another valid value is not found.
 
     Parameters
     ----------

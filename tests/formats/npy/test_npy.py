@@ -474,6 +474,15 @@ def test_corrupt_members_raise_if_there_are_no_others(name: str) -> None:
         open_lazily(content, format="npz")
 
 
+def test_archive_of_objects_raises_instead_of_opening_empty() -> None:
+    content = deflate_files(a=np.array([None, 1]))
+    with pytest.raises(TensorFormatError, match=r"the dtype of the array 'a' at byte .*pickle"):
+        open_lazily(content)
+    with pytest.warns(TensorFormatWarning, match="the tensor is omitted"):
+        assert list(open_lazily(deflate_files(a=np.array([None, 1]), b=np.ones(3)))) == ["b"]
+    assert list(open_lazily(content, drop_variables="a")) == []
+
+
 def test_corrupt_member_is_omitted_with_warning() -> None:
     content = make_archive(("a.npy", save(np.arange(3))[:-8]), ("b.npy", save(np.arange(4))))
     with pytest.warns(TensorFormatWarning, match="the member 'a' at byte 0: .*omitted"):
