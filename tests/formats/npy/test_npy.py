@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import pickle
 import warnings
@@ -338,18 +337,6 @@ def test_deflated_members_are_validated_without_their_content(tmp_path: Path) ->
     with limit_memory(values.nbytes * 5 // 2):  # the content, and the values of the user
         read = open_lazily(path).a.values
     np.testing.assert_array_equal(read, values)
-
-
-def test_copies_of_deflated_arrays_share_their_content(monkeypatch: pytest.MonkeyPatch) -> None:
-    ds = open_lazily(deflate_files(a=np.arange(9.0), b=np.ones(3)))
-    calls = []
-    parse = Deflated.parse
-    monkeypatch.setattr(Deflated, "parse", lambda *args: (calls.append(args), parse(*args))[1])
-    copies = [pickle.loads(pickle.dumps(ds)), ds, copy.deepcopy(ds)]
-    for copied in copies:
-        np.testing.assert_array_equal(copied.a[2:], np.arange(2.0, 9.0))
-        np.testing.assert_array_equal(copied.b, np.ones(3))
-    assert len(calls) == 2
 
 
 @given(arrays)
