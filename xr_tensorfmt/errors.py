@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import warnings
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
@@ -152,6 +154,16 @@ def did_you_mean(name: object, choices: Iterable[object]) -> str:
     names = {str(choice).casefold(): str(choice) for choice in islice(choices, _MAX_COMPARED)}
     close = get_close_matches(name.casefold(), names, n=1, cutoff=0.65)
     return f" (did you mean {shorten(repr(names[close[0]]))}?)" if close else ""
+
+
+def suggest_file(error: FileNotFoundError, start: str = "") -> FileNotFoundError:
+    """Return the error about a missing file with a similar name in its directory, if any."""
+    directory, name = os.path.split(error.filename)
+    with suppress(OSError), os.scandir(directory or ".") as entries:
+        names = (x.name for x in entries if x.name.casefold().startswith(start.casefold()))
+        hint = did_you_mean(name, names)
+        return FileNotFoundError(error.errno, f"{error.strerror}{hint}", error.filename)
+    return error
 
 
 def build_choice_error(keyword: str, value: object, choices: Collection[object]) -> ValueError:

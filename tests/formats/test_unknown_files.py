@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import pickle
+import struct
 import tarfile
 import zipfile
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ import pytest
 import xarray as xr
 from safetensors.numpy import save
 
+from tests import cc4sfiles as cf
 from tests.opening import open_lazily
 from tests.vespafiles import make_tensor as vespa_tensor
 from xr_tensorfmt import TensorFormatError, to_file, validate
@@ -74,6 +76,23 @@ FILES: Mapping[str, tuple[bytes, str]] = {
     "marked.csv": (b"\xef\xbb\xbf1,2\n3,4\n", "text, .*numpy.loadtxt"),
     "long.txt": ("\u00e4".encode() * 4000, "text, .*numpy.loadtxt"),
     "odd.txt": (b"a" + "\u00e4".encode() * 4000, "text, .*numpy.loadtxt"),
+    "OUTCAR": (b" vasp.6.3.0 20Jan22\n executed on Linux\n", "text, .*ase if VASP wrote it"),
+    "cc4s.in": (
+        b"- name: Read\n  in:\n    fileName: a.yaml\n",
+        r"a part of a calculation \(input of cc4s\), .*open a tensor of cc4s, .*\.yaml",
+    ),
+    "cc4s.log": (
+        b"   \\___/\n  Coupled Cluster for Solids\n\nversion: 1\n",
+        "printed output of cc4s",
+    ),
+    "a.yml": (cf.format_yaml((2, 3)).encode(), r"\(Tensor\), .*whose suffix must be \.yaml"),
+    "records.bin": (
+        struct.pack("<i8di", 64, *range(8), 64) + struct.pack("<idi", 8, 1, 8),
+        r"probably records of Fortran, .*scipy\.io\.FortranFile.*access='stream'",
+    ),
+    "big.bin": (struct.pack(">q8dq", 64, *range(8), 64), "probably records of Fortran"),
+    "many.bin": (struct.pack("<idi", 8, 1, 8) * 150, "probably records of Fortran"),
+    "eights.bin": (struct.pack("<7i", *[8] * 7), "of no known format"),
     "a.index": (b'{"a": [1]}', "text, .*vespa.from_json"),
     "model": (save({"a": np.ones(3)}), "safetensors without its suffix, .*format='safetensors'"),
     "raw.bin": (bytes(800), r"of no known format, .*numpy.memmap\(path, dtype, 'r', shape"),
@@ -116,6 +135,19 @@ def test_path_is_no_pattern(tmp_path: Path) -> None:
             open_lazily(tmp_path / name)
     to_file(xr.DataArray(np.ones(3, "f4"), dims="x"), tmp_path / "[1].mag")
     assert open_lazily(tmp_path / "[1].mag").sizes == {"x": 3}
+
+
+def test_similar_file_is_suggested(tmp_path: Path) -> None:
+    (tmp_path / "CoulombVertex.yaml").touch()
+    for name in ("CoulombVertx.yaml", "coulombvertex.yaml", "CoulombVertex", "CoulombVertex.yml"):
+        with pytest.raises(
+            FileNotFoundError, match=r"did you mean 'CoulombVertex\.yaml'"
+        ) as caught:
+            open_lazily(tmp_path / name)
+        assert caught.value.filename == str(tmp_path / name)
+    for path in (tmp_path / "a.mag", tmp_path / "missing" / "CoulombVertex.yaml"):
+        with pytest.raises(FileNotFoundError, match=r"No such file or directory: "):
+            open_lazily(path)
 
 
 def test_compressed_file_of_known_suffix_is_not_taken_for_it(tmp_path: Path) -> None:

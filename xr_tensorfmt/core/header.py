@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from json import JSONDecodeError, loads
@@ -66,6 +67,21 @@ class HeaderReader:
     def read_unsigned(self, offset: int, length: int, field: str) -> int:
         """Return a little-endian unsigned integer. Raises like `read_field`."""
         return int.from_bytes(self.read_field(offset, length, field), "little")
+
+    def has_fortran_records(self, offset: int = 0) -> bool:
+        """Return whether records of Fortran follow to the end: size, content, size again."""
+        for marker in map(Struct, ("<i", "<q", ">i", ">q")):
+            cursor = Cursor(self, offset)
+            with suppress(TensorFormatError):  # the file ends before
+                for number in range(100):
+                    # gfortran divides long records; a negative size says that a part follows.
+                    size = abs(cursor.unpack(marker, "a record")[0])
+                    cursor.offset += size
+                    if not size or abs(cursor.unpack(marker, "a record")[0]) != size:
+                        break
+                    if cursor.offset == self.source.size or number == 99:
+                        return True
+        return False
 
     def check_complete(self, stop: int) -> None:
         """Raise TensorFormatError if the file is shorter than `stop` bytes."""

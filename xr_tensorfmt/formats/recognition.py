@@ -221,10 +221,11 @@ def _find_without_magic(reader: HeaderReader) -> tuple[str, str] | None:
     """Guess the format of a file without magic number."""
     text = reader.read_head(512).decode(errors="replace").rstrip("\ufffd").lstrip("\ufeff")
     if "\ufffd" in text or not "".join(text.split()).isprintable():
-        return None
+        hint = "read it with scipy.io.FortranFile, or write it with access='stream' in Fortran"
+        return ("probably records of Fortran", hint) if reader.has_fortran_records() else None
     if text.lstrip().casefold().startswith("&fci"):
         return "FCIDUMP", "read it with pyscf.tools.fcidump.read"
-    return "text", "read it with numpy.loadtxt if it is a table of numbers"
+    return "text", "read it with numpy.loadtxt if it is a table, or with ase if VASP wrote it"
 
 
 def read_container(reader: HeaderReader, file_format: Format, options: OpenOptions) -> Container:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import unquote
 
 from xr_tensorfmt.core.source import DEFAULT_TIMEOUT, InputOutput, Source
-from xr_tensorfmt.errors import build_choice_error, redact
+from xr_tensorfmt.errors import build_choice_error, redact, suggest_file
 from xr_tensorfmt.sources.local import FileObject, LocalFile
 
 if TYPE_CHECKING:
@@ -121,7 +121,10 @@ def find_source(
         raise ValueError("storage_options= applies only to URLs; omit it for this file")
     if isinstance(file, str):
         check_local(file)
-        return LocalFile.open_head(file, io, verify_unchanged=verify_unchanged)
+        try:
+            return LocalFile.open_head(file, io, verify_unchanged=verify_unchanged)
+        except FileNotFoundError as error:
+            raise suggest_file(error) from None
     return _wrap(file), b""
 
 

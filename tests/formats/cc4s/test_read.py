@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests import cc4sfiles as cf
+from tests import tensfiles as tf
 from tests.lazyarrays import INDEXERS
 from tests.opening import load, open_lazily
 from tests.paths import DATA as ALL_DATA
@@ -927,14 +928,15 @@ def test_large_vertex_opens_without_its_memory(tmp_path: Path) -> None:
 class TestRecordsOfFortran:
     @pytest.mark.parametrize("width", [4, 8])
     @pytest.mark.parametrize("count", [1, 3])
+    @pytest.mark.parametrize("order", ["little", "big"])
     @pytest.mark.parametrize("is_complex", [False, True])
     def test_records_are_refused(
-        self, tmp_path: Path, width: int, count: int, is_complex: bool
+        self, tmp_path: Path, width: int, count: int, order: Any, is_complex: bool
     ) -> None:
         values = cf.make_values((4, count), is_complex=is_complex)
         path = cf.save(tmp_path, "Vertex", values)
         columns = np.split(np.frombuffer(cf.pack_binary(values), np.uint8), count)
-        size = columns[0].size.to_bytes(width, "little")
+        size = columns[0].size.to_bytes(width, order)
         content = b"".join(size + column.tobytes() + size for column in columns)
         path.with_suffix(".elements").write_bytes(content)
         with pytest.raises(TensorFormatError, match=r"a record of Fortran.*access='stream'"):
@@ -950,17 +952,67 @@ class TestRecordsOfFortran:
         with pytest.warns(TensorFormatWarning, match="16 more bytes"):
             assert load(path).a.values.tolist() == [first, 2.0, 3.0]
 
+    def test_values_that_repeat_are_no_records(self, tmp_path: Path) -> None:
+        # The bytes of -2.0 are 192 as an integer of the other byte order.
+        values = np.full(24, -2.0)
+        path = cf.save(tmp_path, "a", values)
+        path.with_suffix(".elements").write_bytes(values.tobytes() + values[:3].tobytes())
+        with pytest.warns(TensorFormatWarning, match="24 more bytes"):
+            assert load(path).a.equals(xr.DataArray(values, dims="dim_0"))
+
+
+@pytest.mark.parametrize("count", [1, 24])
+@pytest.mark.parametrize(
+    ("pack", "message"),
+    [
+        (tf.make_0_9, "a header of TENS, .*rename it"),
+        (lambda values: b"\x93NUMPY\1\0" + bytes(120) + values.tobytes(), "a header of NumPy"),
+        (cf.format_text, r"text \(b' \(0\.75.*TextFile in the YAML"),
+    ],
+)
+def test_elements_of_other_formats_are_refused(
+    tmp_path: Path, count: int, pack: Any, message: str
+) -> None:
+    path = cf.save(tmp_path, "a", cf.make_values((24,), is_complex=True))
+    path.with_suffix(".elements").write_bytes(pack(cf.make_values((count,), is_complex=True)))
+    with pytest.raises(TensorFormatError, match=rf"a\.elements: the elements at byte 0: {message}"):
+        load(path)
+
+
+def test_name_of_elements_with_another_case_is_suggested(tmp_path: Path) -> None:
+    path = cf.save(tmp_path, "Vertex", np.ones(3))
+    elements = path.with_suffix(".elements")
+    elements.rename(tmp_path / "vertex.elements")
+    if not elements.exists():
+        with pytest.raises(FileNotFoundError, match=r"did you mean 'vertex\.elements'"):
+            load(path)
+    (tmp_path / "vertex.elements").rename(tmp_path / "Vertices.elements")
+    with pytest.raises(FileNotFoundError, match="so fetch it too: "):
+        load(path)
+
 
 @pytest.mark.parametrize(
     ("more", "function"),
-    [("binary: 1\n", "fromfile"), ("", "loadtxt"), ("elements: {type: TextFile}\n", "loadtxt")],
+    [
+        ("scalarType: complex64\nbinary: 1\n", "fromfile"),
+        ("scalarType: real64\n", "loadtxt"),
+        ("scalarType: Real64\nelements: {type: TextFile}\n", "loadtxt"),
+        ("scalarType: Complex64\nelements: {type: TextFile}\n", "fromregex"),
+    ],
 )
 def test_other_versions_get_advice_that_fits_their_elements(
     tmp_path: Path, more: str, function: str
 ) -> None:
     path = tmp_path / "CoulombVertex.yaml"
-    path.write_text(f"version: v1.0\nscalarType: real64\ndata: CoulombVertex.dat\n{more}")
+    path.write_text(f"version: v1.0\ndata: CoulombVertex.dat\n{more}")
     with pytest.raises(TensorFormatError, match=f"numpy.{function},"):
+        load(path)
+
+
+def test_other_yaml_is_no_tensor(tmp_path: Path) -> None:
+    path = tmp_path / "environment.yaml"
+    path.write_text("dependencies: [numpy]\n")
+    with pytest.raises(TensorFormatError, match="describes no tensor; open the YAML file of a"):
         load(path)
 
 

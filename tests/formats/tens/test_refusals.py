@@ -52,6 +52,10 @@ REFUSED = {
     "empty file": (b"", r"the TENS header at byte 0: truncated by the end of the file at byte 0"),
     "magic": (tf.make_0_9(VALUES, magic=b"TENZ"), r"magic number at byte 0: b'TENZ'"),
     "version 2": (tf.make_1_0(VALUES, version=0x20000), r"version at byte 4: 0x00020000"),
+    "records of Fortran after the header": (
+        tf.make_0_9(VALUES)[:48] + struct.pack("<i15di", 120, *range(15), 120),
+        r"at byte 48: 128 bytes, expected 120 bytes; the values are records of Fortran",
+    ),
     "big-endian header": (
         tf.make_0_9(VALUES, version=0x00900000),
         r"version at byte 4: 0x00900000, expected 0x00009000",

@@ -44,6 +44,14 @@ class Cc4sFormat(LazyFormat):
 
         return Match.CERTAIN if is_cc4s(reader) else Match.POSSIBLE
 
+    def describe_unsupported(self, reader: HeaderReader) -> tuple[str, str] | None:
+        """Describe files of a calculation without the suffix."""
+        from xr_tensorfmt.formats.cc4s.read import describe_yaml  # noqa: PLC0415
+
+        part = "" if self.find_suffix(reader.source.file_name) else describe_yaml(reader)
+        hint = "open a tensor of cc4s, whose suffix must be .yaml"
+        return (f"a part of a calculation ({part})", hint) if part else None
+
     def find_parts(
         self, names: Collection[str], open_reader: Callable[[str], HeaderReader]
     ) -> Mapping[str, str]:

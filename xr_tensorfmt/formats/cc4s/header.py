@@ -267,8 +267,12 @@ def check_version(fields: Fields) -> None:
     version, elements = fields.values.get("version"), fields.values.get("elements")
     kind = elements.get("type") if isinstance(elements, dict) else None
     is_binary = kind == BINARY or fields.values.get("binary") in (1, True)
+    is_complex = "complex" in str(fields.values.get("scalarType")).casefold()
+    function = "fromfile" if is_binary else "fromregex" if is_complex else "loadtxt"
     hint = "another program or another version of cc4s wrote the file; read the numbers with "
-    hint += f"numpy.{'fromfile' if is_binary else 'loadtxt'}, and write them with to_file"
+    hint += f"numpy.{function}, and write them with to_file"
+    if fields.values.keys().isdisjoint(("version", "type", "elements", "data")):
+        hint = "the file describes no tensor; open the YAML file of a tensor of cc4s"
     fields.check(version == VERSION, "version", repr(version), str(VERSION), hint)
 
 

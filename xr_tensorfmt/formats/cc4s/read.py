@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -28,7 +29,7 @@ from xr_tensorfmt.core.layout import Dense, InMemory, Layout, column_major
 from xr_tensorfmt.core.layout import read as read_layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
-from xr_tensorfmt.errors import Finding, TensorFormatError
+from xr_tensorfmt.errors import Finding, TensorFormatError, suggest_file
 from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header
 from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, TensorEntry, unpack_properties
 from xr_tensorfmt.formats.cc4s.layouts import Blocks, Text, find_blocks
@@ -50,6 +51,7 @@ _TENSOR = (
 # Files of a calculation without tensors.
 _PARTS = {
     "properties of a dimension": re.compile(rb"^dimensionType:", re.MULTILINE),
+    "printed output of cc4s": re.compile(rb"^ *Coupled Cluster for Solids", re.MULTILINE),
     "log of cc4s": re.compile(rb"^(steps|buildDate):", re.MULTILINE),
     "input of cc4s": re.compile(rb"^- *(name|in|out):", re.MULTILINE),
 }
@@ -184,6 +186,8 @@ def _open_all(source: Source, entries: Sequence[TensorEntry]) -> Mapping[str, tu
             is_missing = not isinstance(error, PermissionError) or source.high_latency
             if file in property_files and is_missing:
                 return None
+            if isinstance(error, FileNotFoundError):
+                raise suggest_file(error, file) from None
             raise
 
     opened = zip(files, source.run(open_one, files), strict=True)
@@ -275,15 +279,16 @@ def _build_layout(
     # Text has at least a digit and the end of the line for each element.
     min_size = max(0, 2 * count - 1) if is_text else count * entry.element.stored.itemsize
     reader, field, actual = HeaderReader(source), "the elements", f"{source.size} bytes"
-    expected = f"{min_size} for {entry.fields.values['scalarType']} of shape {entry.lengths} as in "
-    expected += entry.fields.path
+    expected = f"{min_size} for {entry.fields.values['scalarType']} (numpy.{entry.element.name}) "
+    expected += f"of shape {entry.lengths} as in {entry.fields.path}"
     hint = "the file is incomplete, or belongs to another YAML file; fetch both again"
+    if not is_text and source.size != min_size:
+        _refuse_other_formats(reader)
     reader.check(source.size >= min_size, field, actual, expected, hint, source.size)
     layout: Layout = Dense(lengths, entry.element, 0)
     if is_text:
         layout = Text(lengths, entry.element.dtype, source.size)
     elif source.size > min_size:
-        _refuse_records(reader)
         # Programs overwrite a file without truncating it, so the end of a larger tensor may follow.
         field, actual = "the end of the elements", f"{source.size - min_size} more bytes"
         expected, hint = "the end of the file", "they are ignored; compare with the original size"
@@ -294,18 +299,17 @@ def _build_layout(
     return Gathered(shape, layout.dtype, partial(blocks.gather, layout), (layout,))
 
 
-def _refuse_records(reader: HeaderReader) -> None:
-    """Raise TensorFormatError if elements are a record of Fortran: size, values, size again."""
-    for width in (4, 8):
-        # gfortran divides long records, and a negative size says that another part follows.
-        size = abs(int.from_bytes(reader.read_bytes(0, width), "little", signed=True))
-        if not 0 < size <= reader.source.size - 2 * width:
-            continue
-        end = reader.read_bytes(width + size, size + 2 * width)
-        is_record = size == abs(int.from_bytes(end, "little", signed=True))
-        actual = f"a record of Fortran, with its size of {size} bytes before and after the values"
+def _refuse_other_formats(reader: HeaderReader) -> None:
+    """Raise TensorFormatError if binary elements begin as a file of another format."""
+    head, title, hint = reader.head, "", "rename it to the suffix of its format, and open it alone"
+    if reader.has_fortran_records():
+        title = "a record of Fortran, with its size before and after the values"
         hint = "write the file with access='stream' in Fortran"
-        reader.check(not is_record, "the elements", actual, "only the values", hint, 0)
+    elif head.startswith((b"\x93NUMPY", b"TENS")):
+        title = f"a header of {'TENS' if head[:1] == b'T' else 'NumPy'}"
+    elif head and not head.translate(None, string.printable.encode()):
+        title, hint = f"text ({head[:20]!r})", "text has the elements.type TextFile in the YAML"
+    reader.check(not title, "the elements", title, "only binary values", hint, 0)
 
 
 def _find_occupied(entry: TensorEntry) -> Array | None:

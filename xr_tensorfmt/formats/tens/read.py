@@ -272,6 +272,8 @@ def _locate_dense(
         field, actual = f"the data of a tensor of shape {header.lengths}", f"{size - start} bytes"
         expected = f"{layout.stop - start} bytes"
         hint = "the file is truncated or has trailing bytes, or its header is corrupt"
+        if size != layout.stop and reader.has_fortran_records(start):
+            hint = "the values are records of Fortran; write them with access='stream'"
         reader.check(size == layout.stop, field, actual, expected, hint, start)
         return layout, End(reader.source, layout.stop, "the data")
     has_data = bool(chunks) and chunks[-1].magic == DENSE_DATA
