@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from xr_tensorfmt.formats.cc4s import ELEMENTS, YAML, header, write
 from xr_tensorfmt.formats.cc4s.header import Dimension, complete_dimensions
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_VALUES, format_yaml, is_portable, simplify
 from xr_tensorfmt.formats.recognition import find_parts, open_header
-from xr_tensorfmt.sources import get_path, is_url, list_names
+from xr_tensorfmt.sources import find_source, get_path, is_url, list_names
 from xr_tensorfmt.writing.checked_input import CheckedInput, check_input, get_file_info
 
 __all__ = ["open_calculation", "to_calculation"]
@@ -54,7 +55,7 @@ def open_calculation(
     Raises
     ------
     OSError
-        The path is not a directory, or has no tensor, or elements have no YAML file.
+        The path is not a directory, or has no tensor, or an object of cc4s is incomplete.
     ValueError
         Two files have the same object or other states, or the directory is a URL.
 
@@ -238,27 +239,26 @@ def _get_local_path(directory: str | os.PathLike[str]) -> Path:
         raise ValueError(
             "directory= is a URL, but calculations can only be in local directories; copy the files"
         )
-    return Path(path)
+    return Path(path).expanduser()
 
 
 def _open_tensors(
     directory: Path, chunks: Any, open_options: Mapping[str, Any]
 ) -> dict[str, Dataset]:
     """Open each tensor as a Dataset, by the name in the calculation."""
-    if directory.is_file():
-        raise NotADirectoryError(f"{directory}: Not a directory; pass its directory")
+    with suppress(IsADirectoryError):
+        find_source(directory, "read")
+        raise NotADirectoryError(f"{directory}: Not a directory; pass its directory or extract it")
     tensors: dict[str, Dataset] = {}
+    incomplete: dict[Path, FileNotFoundError] = {}
     names = [x for x in list_names(directory) if x.casefold().endswith((YAML, ELEMENTS))]
     parts = find_parts(names, lambda name: open_header(directory / name, "read"))
     for path in (directory / name for name in names if name not in parts):
-        is_elements = path.name.casefold().endswith(ELEMENTS)
         cc4s_object = header.get_variable_name(header.get_stem(path.name))
         try:
             ds = xr.open_dataset(path, engine="tensorfmt", chunks=chunks, **open_options)
         except FileNotFoundError as error:
-            if is_elements or cc4s_object in header.OBJECTS:
-                raise
-            warn(f"{path} is left out, because its elements are missing ({error})")
+            incomplete[path] = error
             continue
         for name, tensor in ds.data_vars.items():
             is_component = "component" in get_file_info(tensor.variable, "cc4s")
@@ -269,6 +269,11 @@ def _open_tensors(
                     "to one calculation; move one of them to another directory"
                 )
             tensors[full_name] = ds[[name]].rename({name: full_name})
+    missing = header.OBJECTS - {name.partition(".")[0] for name in tensors}
+    for path, reason in incomplete.items():
+        if header.get_variable_name(header.get_stem(path.name)) in missing:
+            raise reason
+        warn(f"{path} is left out, because it is incomplete ({reason})")
     if not tensors:
         raise FileNotFoundError(
             f"{directory}: no tensors of cc4s, expected files such as CoulombVertex.yaml and "

@@ -1084,6 +1084,33 @@ def test_old_copy_without_elements_is_left_out(tmp_path: Path) -> None:
         open_calculation(tmp_path / "CoulombVertex.yaml")
 
 
+@pytest.mark.parametrize("file", ["old_CoulombVertex.yaml", "CoulombVertex-old.elements"])
+def test_incomplete_copy_of_an_object_is_left_out(tmp_path: Path, file: str) -> None:
+    values = write_calculation(tmp_path, is_complex=False)
+    shutil.copy(tmp_path / f"CoulombVertex{Path(file).suffix}", tmp_path / file)
+    with pytest.warns(TensorFormatWarning, match=f"{file} is left out, because it is incomplete"):
+        ds = open_calculation(tmp_path, apply_unit=True)
+    np.testing.assert_allclose(ds.CoulombVertex.values, values)
+    (tmp_path / "CoulombVertex.yaml").unlink()
+    (tmp_path / "CoulombVertex.elements").unlink()
+    if file.endswith(".yaml"):
+        with pytest.raises(FileNotFoundError, match=r"old_CoulombVertex\.elements"):
+            open_calculation(tmp_path)
+
+
+def test_home_and_similar_names_of_directories(
+    working_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(working_directory))
+    monkeypatch.setenv("USERPROFILE", str(working_directory))  # of Windows
+    write_calculation(working_directory / "lih", is_complex=False)
+    to_calculation(open_calculation("~/lih"), "~/copy")
+    assert sorted(path.name for path in working_directory.iterdir()) == ["copy", "lih"]
+    xr.testing.assert_identical(open_calculation("copy"), open_calculation("lih"))
+    with pytest.raises(FileNotFoundError, match="did you mean 'lih'"):
+        open_calculation("LiH2")
+
+
 def test_states_of_files_opened_one_by_one_cannot_be_compared(tmp_path: Path) -> None:
     write_calculation(tmp_path / "all", is_complex=False)
     names = ("CoulombVertex", "EigenEnergies")
