@@ -16,6 +16,7 @@ from tests.commands import load_any, make_dataset, run, run_failing, run_ok, sav
 from tests.workflows.formats import WRITABLE, make_array, write
 from xr_tensorfmt import to_file
 from xr_tensorfmt.cli.diff import are_close, compare, find_largest_difference, iterate_blocks
+from xr_tensorfmt.tutorial import get_path
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 
@@ -41,6 +42,18 @@ def test_formats_may_differ(target: str) -> None:
     run_ok("convert", save("a.mag"), target)
     assert "4 equal, 0 different" in run_ok("diff", "a.mag", target)
     assert "4 equal, 0 different" in run_ok("diff", target, "a.mag")
+
+
+def test_directories_of_calculations_are_compared_and_converted() -> None:
+    shutil.copytree(get_path("LiH").parent, "a")
+    shutil.copytree("a", "b")
+    run_ok("convert", "a", "a.zarr")
+    for other in ("b", "a.zarr"):
+        assert "5 equal, 0 different" in run_ok("diff", "a", other)
+    with Path("b/CoulombVertex.elements").open("r+b") as file:
+        file.write(bytes(8))
+    assert "CoulombVertex: 1 of 4000 values differ" in run_for_different("a", "b")
+    assert "state_2: only in b" in run_for_different("a/EigenEnergies.yaml", "b")
 
 
 def test_byte_orders_and_complex_netcdf_make_no_difference() -> None:

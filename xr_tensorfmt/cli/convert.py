@@ -14,10 +14,11 @@ import click
 import numpy as np
 import xarray as xr
 
+from xr_tensorfmt.cc4s import open_calculation
 from xr_tensorfmt.cli import common
 from xr_tensorfmt.datasets.groups import flatten_tree, join_path, list_prefixes
 from xr_tensorfmt.errors import did_you_mean, shorten, warn
-from xr_tensorfmt.formats import registry
+from xr_tensorfmt.formats import recognition, registry
 from xr_tensorfmt.saving import Mode, normalize_options, to_file
 from xr_tensorfmt.sources.locations import Location, exists, locate
 from xr_tensorfmt.writing.atomic_file import (
@@ -194,8 +195,12 @@ def open_input(
             raise ValueError(f"the group {group!r} is not in the file")
         is_group = any(other.data_vars for other in node.descendants)
         return flatten_tree(file, node if is_group else node.to_dataset(), ".", drop)
-    file = common.find_file(file, storage_options)
     options |= {"format": format, "group": group, "storage_options": url_options, **open_options}
+    files = recognition.list_files(file, None, None) if os.path.isdir(file) else []
+    formats = map(registry.find_format_by_suffix, files)
+    if files[1:] and all(known and known.directory_hint for known in formats):
+        return open_calculation(file, **options)
+    file = common.find_file(file, storage_options)
     return xr.open_dataset(file, engine="tensorfmt", **options)
 
 
