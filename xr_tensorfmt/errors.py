@@ -7,9 +7,9 @@ import os
 import re
 import warnings
 from collections.abc import Collection, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from glob import escape, glob
 from itertools import islice
 from typing import Any, Literal, NoReturn
 
@@ -159,11 +159,9 @@ def did_you_mean(name: object, choices: Iterable[object]) -> str:
 def suggest_file(error: FileNotFoundError, start: str = "") -> FileNotFoundError:
     """Return the error about a missing file with a similar name in its directory, if any."""
     directory, name = os.path.split(error.filename)
-    with suppress(OSError), os.scandir(directory or ".") as entries:
-        names = (x.name for x in entries if x.name.casefold().startswith(start.casefold()))
-        hint = did_you_mean(name, names)
-        return FileNotFoundError(error.errno, f"{error.strerror}{hint}", error.filename)
-    return error
+    names = map(os.path.basename, glob(os.path.join(escape(directory), "*")))
+    hint = did_you_mean(name, (x for x in names if x.casefold().startswith(start.casefold())))
+    return FileNotFoundError(error.errno, f"{error.strerror}{hint}", error.filename)
 
 
 def build_choice_error(keyword: str, value: object, choices: Collection[object]) -> ValueError:

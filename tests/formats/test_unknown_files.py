@@ -83,7 +83,7 @@ FILES: Mapping[str, tuple[bytes, str]] = {
     ),
     "cc4s.log": (
         b"   \\___/\n  Coupled Cluster for Solids\n\nversion: 1\n",
-        "printed output of cc4s",
+        "log of cc4s",
     ),
     "a.yml": (cf.format_yaml((2, 3)).encode(), r"\(Tensor\), .*whose suffix must be \.yaml"),
     "records.bin": (

@@ -1031,6 +1031,26 @@ def test_single_state_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "part").exists()
 
 
+def test_single_state_of_amplitudes_is_refused(tmp_path: Path) -> None:
+    write_amplitudes(tmp_path)
+    message = (
+        r"dimensions, but Amplitudes\.ph of cc4s has 2 \(State, State\); select states by a list"
+    )
+    ds = open_calculation(tmp_path)
+    (tmp_path / "part").mkdir()
+    for dim in ds["Amplitudes.ph"].dims:
+        with pytest.raises(ValueError, match=message):
+            to_calculation(ds.isel({dim: 0}), tmp_path / "part")
+    amplitudes = xr.open_dataset(tmp_path / "Amplitudes.yaml", engine="tensorfmt")
+    for part in (amplitudes, amplitudes[["ph"]]):
+        with pytest.raises(ValueError, match=message):
+            part.isel({part.ph.dims[0]: 0}).tensorfmt.to_file(tmp_path / "part/Amplitudes.yaml")
+    assert not [*(tmp_path / "part").iterdir()]
+    amplitudes.isel({amplitudes.ph.dims[0]: [0]}).tensorfmt.to_file(
+        tmp_path / "part/Amplitudes.yaml"
+    )
+
+
 PARTS = {
     "State.yaml": cf.format_properties("State", {"Spin": SPIN}),
     "cc4s.in.yaml": "- name: Read\n  in:\n    fileName: CoulombVertex.yaml\n",

@@ -83,14 +83,16 @@ def get_object_types(name: str, rank: int) -> tuple[str, ...] | None:
     return types if types is not None and len(types) == rank else None
 
 
-def find_rank_conflict(cc4s_object: str, rank: int) -> str | None:
-    """Return how a number of dimensions differs from that of an object of cc4s, or None."""
-    types = DIMENSIONS.get(cc4s_object, ())
+def find_rank_conflict(name: str, rank: int) -> str | None:
+    """Return how a number of dimensions differs from that of an object or component, or None."""
+    cc4s_object, _, component = name.partition(".")
+    is_part = cc4s_object in _OF_STATES and {*component} <= {*"hp"}
+    types = (STATE,) * len(component) if is_part else DIMENSIONS.get(name, ())
     if not types or len(types) == rank:
         return None
     expected = f"{len(types)} ({', '.join(types)})"
     hint = "select states by a list, such as isel(State=[0]), or rename the file"
-    return f"{rank} dimensions, but {cc4s_object} of cc4s has {expected}; {hint}"
+    return f"{rank} dimensions, but {name} of cc4s has {expected}; {hint}"
 
 
 def find_unit_conflict(units: Mapping[str, float]) -> str | None:

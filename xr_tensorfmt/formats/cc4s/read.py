@@ -51,8 +51,7 @@ _TENSOR = (
 # Files of a calculation without tensors.
 _PARTS = {
     "properties of a dimension": re.compile(rb"^dimensionType:", re.MULTILINE),
-    "printed output of cc4s": re.compile(rb"^ *Coupled Cluster for Solids", re.MULTILINE),
-    "log of cc4s": re.compile(rb"^(steps|buildDate):", re.MULTILINE),
+    "log of cc4s": re.compile(rb"^(steps|buildDate):|^ *Coupled Cluster for Solids", re.MULTILINE),
     "input of cc4s": re.compile(rb"^- *(name|in|out):", re.MULTILINE),
 }
 

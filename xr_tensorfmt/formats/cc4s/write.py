@@ -96,8 +96,9 @@ def _plan_tensor(
     """Return the keys of a tensor, the attributes that they cannot hold, and its elements."""
     variable = checked.variables[name]
     check_types(checked.path, cc4s_object, name, variable, types)
-    is_only = len(checked.variables) == 1  # sets have other names
-    if is_only and (conflict := header.find_rank_conflict(cc4s_object, variable.ndim)):
+    is_only = len(checked.variables) == 1 and cc4s_object in header.DIMENSIONS
+    key = cc4s_object if is_only else f"{cc4s_object}.{name}"
+    if conflict := header.find_rank_conflict(key, variable.ndim):
         raise ValueError(f"{checked.path}: {name!r} has {conflict}")
     checked.warn_of_order(name, variable)
     conversion = checked.choose_conversion(name, variable, ELEMENTS_BY_DTYPE)
