@@ -159,7 +159,7 @@ def did_you_mean(name: object, choices: Iterable[object]) -> str:
 def suggest_file(error: FileNotFoundError, start: str = "") -> FileNotFoundError:
     """Return the error about a missing file with a similar name in its directory, if any."""
     directory, name = os.path.split(error.filename)
-    names = map(os.path.basename, glob(os.path.join(escape(directory), "*")))
+    names = {*map(os.path.basename, glob(os.path.join(escape(directory), "*")))} - {name}
     hint = did_you_mean(name, (x for x in names if x.casefold().startswith(start.casefold())))
     return FileNotFoundError(error.errno, f"{error.strerror}{hint}", error.filename)
 

@@ -77,6 +77,7 @@ FILES: Mapping[str, tuple[bytes, str]] = {
     "long.txt": ("\u00e4".encode() * 4000, "text, .*numpy.loadtxt"),
     "odd.txt": (b"a" + "\u00e4".encode() * 4000, "text, .*numpy.loadtxt"),
     "OUTCAR": (b" vasp.6.3.0 20Jan22\n executed on Linux\n", "text, .*ase if VASP wrote it"),
+    "a.molden": (b"[Molden Format]\n", "text, .*numpy.loadtxt"),
     "cc4s.in": (
         b"- name: Read\n  in:\n    fileName: a.yaml\n",
         r"a part of a calculation \(input of cc4s\), .*open a tensor of cc4s, .*\.yaml",

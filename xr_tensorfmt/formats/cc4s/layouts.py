@@ -30,7 +30,7 @@ MAX_INDICES = 1 << 24
 """Limit on the lengths of dimensions of a tensor of blocks. Indices are kept in memory."""
 
 _ELEMENTS_AT_ONCE = 1 << 20
-_HINT = "the file is incomplete or corrupt, or its YAML file is another; fetch both again"
+_HINT = "the file is incomplete, corrupt or binary, or has another YAML file; fetch both again"
 
 
 @dataclass(frozen=True)

@@ -300,12 +300,12 @@ def _build_layout(
 
 def _refuse_other_formats(reader: HeaderReader) -> None:
     """Raise TensorFormatError if binary elements begin as a file of another format."""
-    head, title, hint = reader.head, "", "rename it to the suffix of its format, and open it alone"
+    head, title, hint = reader.head, "", "decompress or convert it, so that it has only the values"
     if reader.has_fortran_records():
         title = "a record of Fortran, with its size before and after the values"
         hint = "write the file with access='stream' in Fortran"
-    elif head.startswith((b"\x93NUMPY", b"TENS")):
-        title = f"a header of {'TENS' if head[:1] == b'T' else 'NumPy'}"
+    elif head.startswith((b"\x93NUMPY", b"TENS", b"\x89HDF\r\n", b"\x1f\x8b\x08", b"PK\3\4")):
+        title = f"a header of another format ({head[:8]!r})"
     elif head and not head.translate(None, string.printable.encode()):
         title, hint = f"text ({head[:20]!r})", "text has the elements.type TextFile in the YAML"
     reader.check(not title, "the elements", title, "only binary values", hint, 0)

@@ -32,7 +32,7 @@ class VespaFormat(LazyFormat):
         opener = "xr_tensorfmt.vespa.from_json if it is a tensor, or from_jsonl if it is a feed"
         if re.search(r"\.(json|jsonl|ndjson)\.(bz2|gz|lz4|xz|zst)$", reader.source.file_name):
             return "compressed JSON", f"decompress it first, or open it with {opener}, of Vespa"
-        if reader.head.lstrip().startswith((b"{", b"[")):
+        if re.match(rb'\s*(\{|\[\s*[-\[{"\d\]])', reader.head):
             return "text", f"read it as JSON, or open it with {opener}, of Vespa"
         return None
 
