@@ -686,7 +686,7 @@ class TestOrphans:
         others = {"Amplitudes2.elements", "Amplitudes.components.other.elements"}
         for name in others:
             (tmp_path / name).touch()
-        amplitudes = self.amplitudes.assign(hh=("State_2", np.ones(2)))
+        amplitudes = self.amplitudes.assign(hh=(("State_2", "State_3"), np.ones((2, 2))))
         to_file(amplitudes, path, "cc4s")
         assert len(read_files(tmp_path)) == 5
         written = to_file(amplitudes.ph.rename("Amplitudes"), path, "cc4s", compute=compute)
@@ -706,7 +706,7 @@ class TestOrphans:
         self, memory: MemoryFileSystem, compute: bool
     ) -> None:
         url = "memory://orphans/Amplitudes.yaml"
-        amplitudes = self.amplitudes.assign(hh=("State_2", np.ones(2)))
+        amplitudes = self.amplitudes.assign(hh=(("State_2", "State_3"), np.ones((2, 2))))
         to_file(amplitudes, url, "cc4s")
         written = to_file(amplitudes.ph.rename("Amplitudes"), url, "cc4s", compute=compute)
         if written is not None:
@@ -726,7 +726,7 @@ class TestOrphans:
         s3.put("keep", b"")
         url = "s3://bucket/orphans/Amplitudes.yaml"
         to_file(
-            self.amplitudes.assign(hh=("State_2", np.ones(2))),
+            self.amplitudes.assign(hh=(("State_2", "State_3"), np.ones((2, 2)))),
             url,
             "cc4s",
             storage_options=s3.options,
