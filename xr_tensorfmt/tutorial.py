@@ -41,6 +41,7 @@ def get_path(name: str) -> Path:
     Returns
     -------
     Path
+        The path in the installed package.
 
     Examples
     --------
