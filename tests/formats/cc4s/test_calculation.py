@@ -359,6 +359,38 @@ def test_slices_of_the_same_states_are_written(tmp_path: Path, name: str) -> Non
     assert ds.CoulombVertex.encoding["tensorfmt"]["dims"] == ds.CoulombVertex.dims
 
 
+@pytest.mark.parametrize("types", [True, False])
+@pytest.mark.parametrize("name", ["DeltaIntegralsHH", "DeltaIntegralsPPHH", "Mp2PairEnergies"])
+def test_objects_of_holes_and_particles_are_selected_as_the_states(
+    tmp_path: Path, name: str, types: bool
+) -> None:
+    write_calculation(tmp_path / "all", is_complex=True)
+    particles = STATES - OCCUPIED
+    shape = (*((particles, particles) if "PP" in name else ()), OCCUPIED, OCCUPIED)
+    values = cf.make_values(shape)
+    of_states = ("State",) * len(shape) if types else None
+    cf.save(tmp_path / "all", name, values, of_states, unit=UNIT**2)
+    ds = open_calculation(tmp_path / "all")
+    holes = ds[name].dims[-2:]
+    np.testing.assert_array_equal(ds[holes[1].lower()], np.arange(OCCUPIED))
+    frozen = ds.isel(dict.fromkeys((*STATE_DIMS, *holes), slice(1, None)))
+    to_calculation(frozen, tmp_path / "part")
+    again = open_calculation(tmp_path / "part")
+    np.testing.assert_array_equal(again[name], values[..., 1:, 1:])
+    for wrong in (ds.isel({dim: [1, 0, 2] for dim in holes}), ds.isel({holes[0]: slice(1, None)})):
+        with pytest.raises(ValueError, match=f"'{name}' has other states along"):
+            to_calculation(wrong, tmp_path / "wrong")
+        assert not (tmp_path / "wrong").exists()
+
+
+def test_calculation_does_not_replace_a_tensor(tmp_path: Path) -> None:
+    write_calculation(tmp_path, is_complex=True)
+    before = (tmp_path / "CoulombVertex.yaml").read_bytes()
+    with pytest.raises(ValueError, match=r"'CoulombVertex' is one of several .*to_calculation"):
+        open_calculation(tmp_path).tensorfmt.to_file(tmp_path / "CoulombVertex.yaml", mode="w")
+    assert (tmp_path / "CoulombVertex.yaml").read_bytes() == before
+
+
 @pytest.mark.parametrize("keeps_energies", [True, False])
 @pytest.mark.parametrize(
     "indices",

@@ -61,13 +61,13 @@ DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     SLICED_ENERGIES: (STATE,),
 }
 """The dimension types of objects with a fixed number of dimensions."""
-_OF_STATES = frozenset(
-    {"Amplitudes", "CoulombIntegrals", "DeltaIntegrals", "DeltaIntegralsHH", "DeltaIntegralsPPHH"}
-)
+_PARTS = {"DeltaIntegralsHH": "hh", "DeltaIntegralsPPHH": "pphh", "Mp2PairEnergies": "hh"}
+"""The holes and particles of objects whose names do not end with them."""
+_OF_STATES = frozenset({"Amplitudes", "CoulombIntegrals", "DeltaIntegrals", *_PARTS})
 TYPES = frozenset({"AuxiliaryField", "Momentum", STATE, "Vector"})
 """The dimension types of the objects of cc4s."""
 
-OBJECTS = {*_OF_STATES, *DIMENSIONS, "GroundStateDensity", "Mp2PairEnergies", "StructureFactors"}
+OBJECTS = {*_OF_STATES, *DIMENSIONS, "GroundStateDensity", "StructureFactors"}
 """Objects of cc4s. Its user manual names files after them."""
 
 MAX_COMPONENTS = 1 << 10
@@ -337,8 +337,9 @@ def complete_dimensions(
     cc4s_object, _, component = name.partition(".")
     rank = len(lengths)
     expected: Sequence[str | None] = get_object_types(cc4s_object, rank) or (STATE,) * rank
-    if not component and re.fullmatch(r"Amplitudes\d*", cc4s_object):
-        component = {2: "ph", 4: "pphh"}.get(rank, "")
+    if not component:
+        is_amplitudes = re.fullmatch(r"Amplitudes\d*", cc4s_object)
+        component = {2: "ph", 4: "pphh"}.get(rank, "") if is_amplitudes else _PARTS.get(name, "")
     if not {*component} <= {*"hp"} or len(component) != expected.count(STATE):
         component, expected = "", get_object_types(cc4s_object, rank) or types
     rows = zip(lengths, types, expected, component.rjust(rank), strict=True)

@@ -96,8 +96,12 @@ def _plan_tensor(
     """Return the keys of a tensor, the attributes that they cannot hold, and its elements."""
     variable = checked.variables[name]
     check_types(checked.path, cc4s_object, name, variable, types)
-    is_only = len(checked.variables) == 1 and cc4s_object in header.DIMENSIONS
-    key = cc4s_object if is_only else f"{cc4s_object}.{name}"
+    is_only = len(checked.variables) == 1
+    if not is_only and cc4s_object in checked.variables:
+        hint = "pass one of them, or write a directory with xr_tensorfmt.cc4s.to_calculation"
+        raise ValueError(f"{checked.path}: {cc4s_object!r} is one of several variables; {hint}")
+    is_tensor = is_only and cc4s_object in header.DIMENSIONS
+    key = cc4s_object if is_tensor else f"{cc4s_object}.{name}"
     if conflict := header.find_rank_conflict(key, variable.ndim):
         raise ValueError(f"{checked.path}: {name!r} has {conflict}")
     checked.warn_of_order(name, variable)
