@@ -170,16 +170,8 @@ def skip_field(*arguments: Any) -> bool | None:
     return True if isinstance(member, type) or str(member.__doc__).startswith(text) else None
 
 
-def omit_text_of_class(*arguments: Any) -> None:
-    """Omit the docstring of a constant, which is that of its class, such as int."""
-    _, what, *_, lines = arguments
-    if what == "data":
-        lines.clear()
-
-
 def setup(app: Sphinx) -> None:
     """Shorten the reference, and draw pictures for dark pages."""
-    app.connect("autodoc-process-docstring", omit_text_of_class)
     app.connect("autodoc-process-signature", shorten_defaults)
     app.connect("autodoc-skip-member", skip_field)
     app.connect("doctree-read", add_dark_pictures, priority=100)  # before Sphinx lists pictures

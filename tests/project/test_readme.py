@@ -74,7 +74,7 @@ ELSEWHERE = {"TensorFormatAccessor", "TensorFormatParser", "get_path", "open_dat
 
 def find_listed_names(page: str) -> set[str]:
     reference = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    names = re.findall(r"^\.\. auto[a-z]+:: ([\w.]+)", reference, flags=re.MULTILINE)
+    names = re.findall(r"^\.\. (?:auto[a-z]+|py:data):: ([\w.]+)", reference, flags=re.MULTILINE)
     return {name.split(".")[-1] for name in names}
 
 
