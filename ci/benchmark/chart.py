@@ -36,19 +36,19 @@ PAGES = {"light": "black", "dark": "white"}
 def draw_chart(rows: dict[str, Any], color: str) -> Figure:
     """Draw the time of each package as a multiple of the time of this package."""
     with rc_context({"text.color": color, "axes.labelcolor": color, "xtick.color": color}):
-        figure = Figure(figsize=(4.6, 5.8), layout="constrained")
+        figure = Figure(figsize=(4.2, 6), layout="constrained")
         axes = figure.subplots()
         height = 0.0
         for case, label in SHOWN.items():
             times = select_times(rows[case])
-            axes.text(0, height - 0.2, label, va="center", fontsize=10, fontweight="bold")
+            axes.text(0, height - 0.2, label, va="center", fontsize=10.5, fontweight="bold")
             for name, seconds in times.items():
                 ratio = seconds / times[OURS]
                 bar = axes.barh(height, ratio, 0.17, color=COLORS[name.partition(" ")[0]])
-                axes.bar_label(bar, [f"{name}, {format_time(seconds)}"], padding=3, fontsize=8.5)
+                axes.bar_label(bar, [f"{name}, {format_time(seconds)}"], padding=3, fontsize=9)
                 height += 0.2
             height += 0.4
-        axes.set(xlim=(0, 11), xticks=(1, 5, 10), yticks=())
+        axes.set(xlim=(0, 9.8), xticks=(1, 5), yticks=())
         axes.set_xlabel("time as a multiple of xr_tensorfmt's: shorter is faster")
         axes.invert_yaxis()
         axes.spines[:].set_visible(False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from doctest import DocTestParser
+from doctest import DocTestParser, DocTestRunner
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +16,8 @@ import xarray as xr
 from tests.paths import DOCS
 
 PAGE = DOCS / "write_a_backend.md"
-(SUITE,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+*BACKEND, SUITE = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+(EXAMPLES,) = re.findall(r"```pycon\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
 names: dict[str, Any] = {}
 exec(compile(SUITE.replace("from my_package import MatrixBackend\n", ""), PAGE, "exec"), names)
 TestMatrix = names["TestMatrix"]
@@ -27,8 +28,9 @@ def page(working_directory: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType
     """The code of the page, as a module."""
     module = ModuleType("matrix_backend")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    for example in DocTestParser().get_examples(PAGE.read_text()):
-        exec(compile(example.source, PAGE, "single"), vars(module))  # our own page
+    exec(compile("\n".join(BACKEND), PAGE, "exec"), vars(module))  # our own page
+    examples = DocTestParser().get_doctest(EXAMPLES, vars(module), PAGE.name, str(PAGE), 0)
+    assert DocTestRunner().run(examples) == (0, len(examples.examples))
     monkeypatch.setitem(names, "MatrixBackend", module.MatrixBackend)
     return module
 
