@@ -34,7 +34,6 @@ FILES = {
     "circle": "safetensors: a network trained to recognise points inside a circle",
     "snapshot": "MAG: the same network, written by magnetron 0.2.2",
     "cities": "Vespa: positions of 26 cities on the unit sphere",
-    "model": "safetensors: a language model of random bfloat16 numbers in two files",
 }
 
 
@@ -60,6 +59,8 @@ def open_files() -> None:
         say(text)
         print(f"xr.open_dataset({tutorial.get_path(name).name!r}, engine='tensorfmt')")
         print(tutorial.open_dataset(name))
+    say("safetensors: the command describes a language model in two files")
+    run_command(tutorial.get_path("model").parent, "info", "model")
 
 
 def compute_molecule() -> tuple[xr.DataArray, xr.DataArray]:
