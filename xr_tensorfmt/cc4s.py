@@ -99,6 +99,13 @@ def open_calculation(
     if header.OCCUPIED in merged.coords:
         occupied = merged.coords[header.OCCUPIED].values
         parts |= {"h": np.flatnonzero(occupied), "p": np.flatnonzero(~occupied)}
+    elif header.ENERGIES in merged:
+        attrs = merged[header.ENERGIES].attrs
+        if conflict := header.find_fermi_conflict(header.ENERGIES, attrs):
+            warn(
+                f"{directory}: there is no coordinate {header.OCCUPIED!r}, because fermiEnergy of "
+                f"{header.ENERGIES} is {conflict} in its file"
+            )
     known = {Dimension(x.size, header.STATE, part): x for part, x in parts.items()}
     for dim, item in chain.from_iterable(zip(dims[x], dimensions[x], strict=True) for x in dims):
         if item in known and (label := dim.lower()) not in merged:
@@ -141,6 +148,8 @@ def to_calculation(
         raise TypeError(f"ds= must be a Dataset, not a {type(ds).__name__}; call da.to_dataset()")
     added = [x for x in ds.variables if header.STATE_NUMBER.items() <= ds[x].attrs.items()]
     ds = ds.set_coords([*added, *ds.data_vars.keys() & {header.OCCUPIED}])  # also reset_coords()
+    if not ds.data_vars:
+        raise ValueError(f"{directory}: there are no tensors to write; pass a Dataset with some")
     # The numbers of states follow dimensions that the user has renamed.
     dims = {ds[name].dims[0]: str(name).capitalize() for name in added if ds[name].ndim == 1}
     if not {*dims.values()} & ({*ds.variables, *ds.dims} - dims.keys()):
@@ -250,7 +259,7 @@ def _open_tensors(
         find_source(directory, "read")
         raise NotADirectoryError(f"{directory}: Not a directory; pass its directory or extract it")
     tensors: dict[str, Dataset] = {}
-    incomplete: dict[Path, FileNotFoundError] = {}
+    incomplete: list[tuple[Path, str, FileNotFoundError]] = []
     names = [x for x in list_names(directory) if x.casefold().endswith((YAML, ELEMENTS))]
     parts = find_parts(names, lambda name: open_header(directory / name, "read"))
     for path in (directory / name for name in names if name not in parts):
@@ -258,7 +267,7 @@ def _open_tensors(
         try:
             ds = xr.open_dataset(path, engine="tensorfmt", chunks=chunks, **open_options)
         except FileNotFoundError as error:
-            incomplete[path] = error
+            incomplete.append((path, cc4s_object, error))
             continue
         for name, tensor in ds.data_vars.items():
             is_component = "component" in get_file_info(tensor.variable, "cc4s")
@@ -270,8 +279,8 @@ def _open_tensors(
                 )
             tensors[full_name] = ds[[name]].rename({name: full_name})
     missing = header.OBJECTS - {name.partition(".")[0] for name in tensors}
-    for path, reason in incomplete.items():
-        if header.get_variable_name(header.get_stem(path.name)) in missing:
+    for path, cc4s_object, reason in incomplete:
+        if cc4s_object in missing:
             raise reason
         warn(f"{path} is left out, because it is incomplete ({reason})")
     if not tensors:

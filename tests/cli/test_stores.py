@@ -159,7 +159,7 @@ def test_error_about_netcdf_names_option_that_reads_it(format: Any) -> None:
     ds = xr.Dataset({"w": ("x", np.arange(3.0))})
     ds.to_netcdf("data", format=format)
     for command in (["info", "data"], ["convert", "data", "b.mag"]):
-        assert "or convert --from netcdf" in run_failing(*command)
+        assert "or run xr-tensorfmt convert --from netcdf" in run_failing(*command)
     run_ok("convert", "data", "b.safetensors", "--from", "netcdf")
     xr.testing.assert_equal(load_any("b.safetensors"), ds)
 

@@ -708,6 +708,9 @@ def test_region_is_found_by_labels(path: Path) -> None:
     check_refused(
         part, path, dict.fromkeys("xy", "auto"), "written data has no coordinate 'y'; pass"
     )
+    unlabelled = part.drop_vars("x")
+    example = r"data has no coordinate 'x'; pass positions such as region=\{'x': slice\(0, 2\)\}"
+    check_refused(unlabelled, path, "auto", example)
     check_refused(part.isel(x=0), path, {"x": "auto"}, "select with a list, as in")
     wrong = part.assign_coords(x=[1.5, 9.0])
     check_refused(wrong, path, {"x": "auto"}, "the labels 9.0 of 'x' do not occur once")

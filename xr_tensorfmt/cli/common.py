@@ -101,10 +101,11 @@ def _expand_path(path: str, storage_options: KeyValues) -> list[str]:
         left_out = [] if is_url(path) else sorted(glob(os.path.join(escape(path), "*", "")))
         try:
             files = recognition.list_files(path, options, None)
-            left_out = [] if files == [path] else left_out
-        finally:  # also if there is no file
-            for name in left_out:
-                warn(f"{name[:-1]} is a directory, and is left out")
+        except IsADirectoryError as error:
+            examples = f", such as {left_out[0][:-1]} or {path.rstrip('/')}/*" if left_out else ""
+            raise IsADirectoryError(f"{error}{examples}") from None
+        for name in [] if files == [path] else left_out:
+            warn(f"{name[:-1]} is a directory, and is left out")
     return files or [path]
 
 

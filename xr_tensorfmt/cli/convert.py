@@ -14,7 +14,7 @@ import click
 import numpy as np
 import xarray as xr
 
-from xr_tensorfmt.cc4s import open_calculation
+from xr_tensorfmt.cc4s import open_calculation, to_calculation
 from xr_tensorfmt.cli import common
 from xr_tensorfmt.datasets.groups import flatten_tree, join_path, list_prefixes
 from xr_tensorfmt.errors import did_you_mean, shorten, warn
@@ -98,10 +98,15 @@ def convert(
     quiet: bool,
     **reading: Any,
 ) -> None:
-    """Convert a file between tensor formats, zarr and netCDF."""
+    """Convert a file between tensor formats, zarr and netCDF.
+
+    IN and OUT may be the directory of a cc4s calculation.
+    """
     from tqdm.dask import TqdmCallback  # noqa: PLC0415  # imports dask
 
     with common.format_errors(target):
+        is_directory = not os.path.splitext(target)[1]
+        to = to or ("cc4s" if is_directory and _is_calculation(source) else None)
         to = to or common.get_store_format(target)
         to = to or registry.find_format_for_path(target, common.STORE_SUFFIXES).name
     with common.format_errors(source):
@@ -115,6 +120,11 @@ def convert(
             name = os.path.basename(common.to_one_line(target).rstrip("/"))
             # Without a terminal, None disables the bar.
             with TqdmCallback(desc=name, unit=" tasks", disable=quiet or None, leave=False):
+                if to == "cc4s" and is_directory:
+                    if overwrite or drop or options:
+                        raise ValueError("--overwrite, --drop and --option are only for files")
+                    to_calculation(ds, target, encoding=encoding)
+                    return
                 if to not in common.STORES:
                     normalize_options(registry.find_format(to), options)
                     options["storage_options"] = common.get_storage_options(target, storage_options)
@@ -196,12 +206,17 @@ def open_input(
         is_group = any(other.data_vars for other in node.descendants)
         return flatten_tree(file, node if is_group else node.to_dataset(), ".", drop)
     options |= {"format": format, "group": group, "storage_options": url_options, **open_options}
-    files = recognition.list_files(file, None, None) if os.path.isdir(file) else []
-    formats = map(registry.find_format_by_suffix, files)
-    if files[1:] and all(known and known.directory_hint for known in formats):
+    if _is_calculation(file):
         return open_calculation(file, **options)
     file = common.find_file(file, storage_options)
     return xr.open_dataset(file, engine="tensorfmt", **options)
+
+
+def _is_calculation(path: str) -> bool:
+    """Return whether a path is a local directory with several tensors of cc4s."""
+    files = recognition.list_files(path, None, None) if os.path.isdir(path) else []
+    formats = map(registry.find_format_by_suffix, files)
+    return len(files) > 1 and all(known and known.directory_hint for known in formats)
 
 
 def _open_store(location: Location, format: str) -> xr.DataTree:

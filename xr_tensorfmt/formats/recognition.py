@@ -35,6 +35,7 @@ from xr_tensorfmt.sources import find_source, get_path, is_remote, list_names
 # Names of unsupported formats, and hints, by the start of the file.
 _FETCH = "fetch the file again"
 _DECOMPRESS = "decompress it first"
+_CONVERT = "run xr-tensorfmt convert --from netcdf"
 _PICKLE = ("a Python pickle", "load it only if you trust the file: it can run code")
 _HTML = ("a page of HTML", f"log in if the server requires it, and {_FETCH}")
 _FOREIGN = {
@@ -43,8 +44,8 @@ _FOREIGN = {
     b"\x04\x22\x4d\x18": ("compressed by lz4", _DECOMPRESS),
     b"BZh": ("compressed by bzip2", _DECOMPRESS),
     b"\xfd7zXZ\0": ("compressed by xz", _DECOMPRESS),
-    b"\x89HDF\r\n\x1a\n": ("HDF5 or netCDF-4", "pass engine='h5netcdf', or convert --from netcdf"),
-    b"CDF": ("netCDF", "pass engine='scipy' or 'netcdf4', or convert --from netcdf"),
+    b"\x89HDF\r\n\x1a\n": ("HDF5 or netCDF-4", f"pass engine='h5netcdf' to xarray, or {_CONVERT}"),
+    b"CDF": ("netCDF", f"pass engine='scipy' to xarray, or {_CONVERT}"),
     b"GGUF": ("GGUF", "read it with the package gguf"),
     b"PK\x05\x06": ("an empty zip archive", _FETCH),
     ZIP_MAGIC: ("a zip archive", "unzip it"),

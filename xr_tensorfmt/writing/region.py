@@ -130,7 +130,9 @@ def _plan_region(
     data = _encode_like(checked, tensors)
     if isinstance(region, str):
         labelled = [dim for dim in lengths if _name_labels(dim, checked, tensors)]
-        region = dict.fromkeys(labelled or lengths, "auto")
+        sizes = {str(dim): n for x in data.values() for dim, n in x.sizes.items()}
+        shorter = [dim for dim, length in lengths.items() if sizes[dim] < length]
+        region = dict.fromkeys(labelled or shorter or lengths, "auto")
     positions: dict[str, Indices] = {}
     for dim, requested in region.items():
         if dim not in lengths:
@@ -142,7 +144,7 @@ def _plan_region(
             names = _name_labels(dim, checked, tensors)
             own = [_read_region(tensors[name], source, {}) for name in names if name in tensors]
             labels = [data[name] for name in names if name in data]
-            found: Indices = _find_labels(checked.path, dim, labels, own)
+            found: Indices = _find_labels(checked, dim, labels, own)
         else:
             found = _normalize_positions(dim, requested, lengths[dim])
         order, positions[dim] = _sort_positions(dim, found, lengths[dim])
@@ -256,13 +258,16 @@ def _sort_positions(dim: str, found: Indices, length: int) -> tuple[Integers | N
     return None if is_sorted else order, array_to_indices(found[order])
 
 
-def _find_labels(path: str, dim: str, labels: list[Variable], stored: list[Variable]) -> Integers:
+def _find_labels(
+    checked: CheckedInput, dim: str, labels: list[Variable], stored: list[Variable]
+) -> Integers:
     """Return the positions of the labels of the data. Raise ValueError if one is missing."""
     if not labels or len(labels) != len(stored):
-        owner = path if labels else "the written data"
+        owner = checked.path if labels else "the written data"
+        size = next(x.sizes[dim] for x in checked.variables.values() if dim in x.dims)
         raise ValueError(
             f"region= finds positions by labels, but {owner} has no coordinate {dim!r}; pass "
-            f"positions such as region={{{dim!r}: slice(0, 10)}}"
+            f"positions such as region={{{dim!r}: slice(0, {size})}}"
         )
     columns = [[x.to_index() for x in variables] for variables in (labels, stored)]
     requested, index = (MultiIndex.from_arrays(x) if x[1:] else x[0] for x in columns)
@@ -272,7 +277,7 @@ def _find_labels(path: str, dim: str, labels: list[Variable], stored: list[Varia
     if (found < 0).any():
         raise ValueError(
             f"region=: the labels {_list_values(requested[found < 0])} of {dim!r} do not occur "
-            f"once in {path}; select labels of the file, or pass positions"
+            f"once in {checked.path}; select labels of the file, or pass positions"
         )
     return found
 

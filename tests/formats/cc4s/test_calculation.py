@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import warnings
 from contextlib import nullcontext
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -652,8 +654,9 @@ def test_number_of_dimensions_of_an_object_is_checked(tmp_path: Path, name: str)
     assert [file.read_bytes() for file in sorted(tmp_path.iterdir())] == before
     for suffix in (".yaml", ".elements"):
         other.with_suffix(suffix).rename(path.with_suffix(suffix))
-    (finding,) = validate(path)
+    finding, *others = validate(path)
     assert (finding.severity, finding.field) == ("warning", "dimensions")
+    assert [x.field for x in others] == ["metaData.fermiEnergy"] * ("Energies" in name)
     assert re.match(message, finding.message)
 
 
@@ -863,6 +866,9 @@ def test_directory_is_validated_as_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(IsADirectoryError, match="a directory without tensor files"):
         validate(tmp_path / "empty")
+    result = run("validate", str(tmp_path))
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert result.stderr.endswith(f"such as {tmp_path}/a or {tmp_path}/*\n")
 
 
 def test_values_with_an_applied_unit_are_written_only_on_request(tmp_path: Path) -> None:
@@ -1237,6 +1243,49 @@ def test_fermi_energies_that_are_no_numbers_are_reported(tmp_path: Path, fermi: 
         to_calculation(ds, tmp_path / "new")
     with pytest.warns(TensorFormatWarning, match=message):
         ds.EigenEnergies.tensorfmt.to_file(tmp_path / "EigenEnergies.yaml")
+    (finding,) = validate(tmp_path / "EigenEnergies.yaml")
+    assert finding.field == "metaData.fermiEnergy"
+    assert finding.actual.startswith(f"{fermi!r}, but cc4s counts")
+    message = f"no coordinate 'occupied', because fermiEnergy of .* is {re.escape(repr(fermi))}"
+    with pytest.warns(TensorFormatWarning, match=message):
+        open_calculation(tmp_path / "new")
+
+
+@pytest.mark.parametrize("name", ["EigenEnergies", "CoulombVertex"])
+def test_units_as_text_are_reported(tmp_path: Path, name: str) -> None:
+    ds = make_calculation([-1.0, 0.5, 1.0, 2.0], fermiEnergy=0.0)
+    data, path = ds[name].assign_attrs(units="eV"), tmp_path / f"{name}.yaml"
+    data.tensorfmt.to_file(path)
+    del data.attrs["unit"]
+    with pytest.warns(TensorFormatWarning, match=r"'eV', but no attribute 'unit', .*0\.0367493"):
+        data.tensorfmt.to_file(path, mode="w")
+    data.assign_attrs(units="hartree").tensorfmt.to_file(path, mode="w")
+
+
+@pytest.mark.parametrize("between", [[], ["calculation.nc"], ["calculation.zarr"]])
+def test_commands_convert_calculations(working_directory: Path, between: list[str]) -> None:
+    write_calculation(working_directory / "a", is_complex=True)
+    write_amplitudes(working_directory / "a")
+    options = ["--to", "cc4s"] if between else []
+    names = ["a", *between, "b"]
+    for source, target in pairwise(names):
+        result = run("convert", source, target, *(options if target == "b" else []))
+        assert (result.exit_code, result.stderr) == (0, "")
+    assert run("diff", "a", "b").exit_code == 0
+    assert sorted(path.name for path in Path("a").iterdir()) == sorted(os.listdir("b"))
+    for more, message in (((), "not empty"), (("--overwrite",), "--overwrite.* only for files")):
+        result = run("convert", "a", "b", *more)
+        assert result.exit_code == 1
+        assert re.search(message, result.stderr)
+
+
+def test_calculation_is_no_set_of_components(tmp_path: Path) -> None:
+    ds = make_calculation([-1.0, 0.5, 1.0, 2.0], fermiEnergy=0.0)
+    with pytest.raises(ValueError, match=r"is one of several variables; .*to_calculation"):
+        ds.tensorfmt.to_file(tmp_path / "all.yaml")
+    with pytest.raises(ValueError, match="no tensors to write"):
+        to_calculation(ds[[]], tmp_path / "empty")
+    assert not any(tmp_path.iterdir())
 
 
 def test_dtypes_are_checked_before_a_file_is_written(tmp_path: Path) -> None:

@@ -527,6 +527,7 @@ class TestText:
     @pytest.mark.parametrize("chunks", [None, {}, {"State": 3}])
     def test_energies_are_text_with_17_digits(self, tmp_path: Path, chunks: Any) -> None:
         energies = xr.DataArray(self.EXTREMES, dims="State", name="EigenEnergies")
+        energies.attrs["fermiEnergy"] = 0.0
         data = energies if chunks is None else energies.chunk(chunks)
         with pytest.warns(TensorFormatWarning, match="energies of 'EigenEnergies' are not finite"):
             actual, elements = self.write(data, tmp_path / "EigenEnergies.yaml")

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from math import isclose
+from numbers import Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -40,7 +41,7 @@ STATE = "State"
 OCCUPIED = "occupied"
 """The coordinate of states whose energies are below ``fermiEnergy``."""
 
-STATE_NUMBER = {"long_name": "number of the state in the opened calculation"}
+STATE_NUMBER = {"long_name": "state", "comment": "number in the opened calculation"}
 """Attributes of the coordinates that `open_calculation` adds, and that are not written."""
 
 ENERGIES, SLICED_ENERGIES, VERTEX = "EigenEnergies", "SlicedEigenEnergies", "CoulombVertex"
@@ -111,6 +112,15 @@ def find_unit_conflict(units: Mapping[str, float]) -> str | None:
                 "hartree; cc4s converts no units, so write both in the same units"
             )
     return None
+
+
+def find_fermi_conflict(cc4s_object: str, metadata: Mapping[Any, Any]) -> str | None:
+    """Return why cc4s cannot count the occupied states of an object, or None."""
+    fermi = metadata.get("fermiEnergy")
+    is_number = isinstance(fermi, Real) and not isinstance(fermi, bool)
+    if is_number or cc4s_object != ENERGIES:
+        return None
+    return f"{fermi!r}, but cc4s counts the occupied states below it; set it to a number"
 
 
 def lists_energies(

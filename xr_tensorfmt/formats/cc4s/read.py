@@ -346,6 +346,7 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
         conflicts = {
             "dimensions": header.find_rank_conflict(entry.cc4s_object, len(entry.lengths)),
             "unit": _find_unit_conflict(entry, _find_yaml(reader).source),
+            "metaData.fermiEnergy": header.find_fermi_conflict(entry.cc4s_object, entry.metadata),
             "metaData.energies": _find_energy_conflict(entry, tensor),
         }
         for key, actual in conflicts.items():

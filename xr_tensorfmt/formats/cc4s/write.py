@@ -97,9 +97,9 @@ def _plan_tensor(
     variable = checked.variables[name]
     check_types(checked.path, cc4s_object, name, variable, types)
     is_only = len(checked.variables) == 1
-    if not is_only and cc4s_object in checked.variables:
+    if not is_only and name in {cc4s_object, *header.OBJECTS}:
         hint = "pass one of them, or write a directory with xr_tensorfmt.cc4s.to_calculation"
-        raise ValueError(f"{checked.path}: {cc4s_object!r} is one of several variables; {hint}")
+        raise ValueError(f"{checked.path}: {name!r} is one of several variables; {hint}")
     is_tensor = is_only and cc4s_object in header.DIMENSIONS
     key = cc4s_object if is_tensor else f"{cc4s_object}.{name}"
     if conflict := header.find_rank_conflict(key, variable.ndim):
@@ -122,6 +122,14 @@ def _plan_tensor(
         "elements": {"type": header.TEXT if is_text else header.BINARY},
         "unit": check_unit(checked.path, name, variable),
     }
+    if conflict := header.find_fermi_conflict(cc4s_object, metadata):
+        warn(f"{checked.path}: the attribute fermiEnergy of {name!r} is {conflict}")
+    units = variable.attrs.get("units", "hartree")
+    if cc4s_object in header.ENERGY_POWERS and "unit" not in variable.attrs and units != "hartree":
+        warn(
+            f"{checked.path}: {name!r} has units={units!r}, but no attribute 'unit', so cc4s reads "
+            "atomic units; set 'unit' to the factor to atomic units, such as 0.0367493 for eV"
+        )
     if metadata:
         fields["metaData"] = metadata
     layout = Dense(variable.shape[::-1], TextLine(element.dtype) if is_text else element, 0)
@@ -246,11 +254,6 @@ def _remove_numbers(checked: CheckedInput, cc4s_object: str) -> CheckedInput:
 def _remove_occupied(checked: CheckedInput, name: str, metadata: Mapping[str, Any]) -> CheckedInput:
     """Remove the coordinate that the reader derives, and warn if it would change."""
     energies, fermi = metadata.get("energies"), metadata.get("fermiEnergy")
-    if name == ENERGIES and energies and not isinstance(fermi, int | float):
-        warn(
-            f"{checked.path}: the attribute fermiEnergy of {name!r} is {fermi!r}, but cc4s counts "
-            "the occupied states below it; set it to a number"
-        )
     others = dict(checked.coordinates)
     coordinate = others.pop(header.OCCUPIED, None)
     if coordinate is None or energies is None or not isinstance(fermi, int | float):
