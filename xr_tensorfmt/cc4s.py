@@ -150,6 +150,7 @@ def to_calculation(
     ds = ds.set_coords([*added, *ds.data_vars.keys() & {header.OCCUPIED}])  # also reset_coords()
     if not ds.data_vars:
         raise ValueError(f"{directory}: there are no tensors to write; pass a Dataset with some")
+    ds = ds.swap_dims({name: str(name).capitalize() for name in added if name in ds.dims})
     # The numbers of states follow dimensions that the user has renamed.
     dims = {ds[name].dims[0]: str(name).capitalize() for name in added if ds[name].ndim == 1}
     if not {*dims.values()} & ({*ds.variables, *ds.dims} - dims.keys()):
@@ -181,7 +182,7 @@ def to_calculation(
         files[f"{file}{YAML}"] = tensors.rename(components), chosen
     directory.mkdir(parents=True, exist_ok=True)
     if not all(path.name.startswith(".") for path in directory.iterdir()):
-        raise FileExistsError(f"{directory}: the directory is not empty; pass a new directory")
+        raise FileExistsError(f"{directory}: it is not empty; remove it, or pass a new directory")
     for file, (tensors, chosen) in files.items():
         tensors.tensorfmt.to_file(directory / file, "cc4s", encoding=chosen)
     for file, content in contents.items():

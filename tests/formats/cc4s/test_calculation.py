@@ -649,7 +649,7 @@ def test_number_of_dimensions_of_an_object_is_checked(tmp_path: Path, name: str)
     other = tmp_path / "other.yaml"
     data.tensorfmt.to_file(other, drop=["name"])
     before = [file.read_bytes() for file in sorted(tmp_path.iterdir())]
-    with pytest.raises(ValueError, match=rf"{message}.*select states by a list.*rename the file"):
+    with pytest.raises(ValueError, match=rf"{message}.*isel.geometry=0., or rename the file"):
         data.tensorfmt.to_file(path, drop=["name"])
     assert [file.read_bytes() for file in sorted(tmp_path.iterdir())] == before
     for suffix in (".yaml", ".elements"):
@@ -1002,6 +1002,19 @@ def test_labels_of_states_select_them_also_with_chunks(tmp_path: Path) -> None:
     assert ds.CoulombVertex[:, ds.occupied, ~ds.occupied.values].shape == (FIELDS, 3, 4)
     assert sorted(spin for spin, _ in ds.groupby("State_Spin")) == [0, 1]
     assert all(coordinate.chunks is None for coordinate in ds.coords.values())
+
+
+def test_numbers_of_states_may_be_dimensions(tmp_path: Path) -> None:
+    write_calculation(tmp_path / "all", is_complex=False)
+    ds = open_calculation(tmp_path / "all")
+    labelled = ds.swap_dims(State="state", State_2="state_2").sel(state=[1, 2, 3])
+    to_calculation(labelled.sel(state_2=[1, 2, 3]), tmp_path / "a")
+    expected = drop_numbers(select(ds, [1, 2, 3]))
+    xr.testing.assert_identical(drop_numbers(open_calculation(tmp_path / "a")), expected)
+    with pytest.raises(ValueError, match="has other states along 'State_2'"):
+        to_calculation(labelled.sel(state_2=[1, 2, 4]), tmp_path / "b")
+    indexed = ds.set_xindex("state").set_xindex("state_2")
+    assert second_order_energy(indexed) == second_order_energy(ds)
 
 
 def test_coordinates_of_states_are_no_tensors(tmp_path: Path) -> None:

@@ -92,8 +92,9 @@ def find_rank_conflict(name: str, rank: int) -> str | None:
     if not types or len(types) == rank:
         return None
     expected = f"{len(types)} ({', '.join(types)})"
-    hint = "select states by a list, such as isel(State=[0]), or rename the file"
-    return f"{rank} dimensions, but {name} of cc4s has {expected}; {hint}"
+    hint = "select one of several calculations, such as isel(geometry=0), or "
+    hint = hint if rank > len(types) else "select states by a list, such as isel(State=[0]), or "
+    return f"{rank} dimensions, but {name} of cc4s has {expected}; {hint}rename the file"
 
 
 def find_unit_conflict(units: Mapping[str, float]) -> str | None:
