@@ -196,6 +196,11 @@ def _group_by_file(ds: Dataset, directory: Path) -> dict[str, dict[str, str]]:
         file, _, component = name.rpartition(".")
         if not is_file_name(file := file or name):  # such as ../a
             raise ValueError(f"{directory}: {file!r} cannot be the name of a file; rename it")
+        if re.fullmatch("[hp]+", name):
+            raise ValueError(
+                f"{directory}: {name!r} is a component of a TensorSet; open its directory with "
+                f"open_calculation, rename it, such as to 'CoulombIntegrals.{name}', or call to_file"
+            )
         files.setdefault(file, {})[name] = component
     return files
 
