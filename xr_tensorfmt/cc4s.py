@@ -83,7 +83,9 @@ def open_calculation(
     for message in {str(item.message): item.message for item in caught}.values():
         warnings.warn(message, stacklevel=2)
     infos = {name: get_file_info(ds[name].variable, "cc4s") for name, ds in tensors.items()}
-    if conflict := header.find_unit_conflict({name: infos[name]["unit"] for name in infos}):
+    conflicts = [header.find_fermi_conflict(name, ds[name].attrs) for name, ds in tensors.items()]
+    conflicts.append(header.find_unit_conflict({name: infos[name]["unit"] for name in infos}))
+    for conflict in filter(None, conflicts):
         warn(f"{directory}: {conflict}")
     dimensions = {n: complete_dimensions(n, x["shape"], x["types"]) for n, x in infos.items()}
     state, dims = _share_dims(str(directory), dimensions)
@@ -99,13 +101,6 @@ def open_calculation(
     if header.OCCUPIED in merged.coords:
         occupied = merged.coords[header.OCCUPIED].values
         parts |= {"h": np.flatnonzero(occupied), "p": np.flatnonzero(~occupied)}
-    elif header.ENERGIES in merged:
-        attrs = merged[header.ENERGIES].attrs
-        if conflict := header.find_fermi_conflict(header.ENERGIES, attrs):
-            warn(
-                f"{directory}: there is no coordinate {header.OCCUPIED!r}, because fermiEnergy of "
-                f"{header.ENERGIES} is {conflict} in its file"
-            )
     known = {Dimension(x.size, header.STATE, part): x for part, x in parts.items()}
     for dim, item in chain.from_iterable(zip(dims[x], dimensions[x], strict=True) for x in dims):
         if item in known and (label := dim.lower()) not in merged:
@@ -197,10 +192,8 @@ def _group_by_file(ds: Dataset, directory: Path) -> dict[str, dict[str, str]]:
         if not is_file_name(file := file or name):  # such as ../a
             raise ValueError(f"{directory}: {file!r} cannot be the name of a file; rename it")
         if re.fullmatch("[hp]+", name):
-            raise ValueError(
-                f"{directory}: {name!r} is a component of a TensorSet; open its directory with "
-                f"open_calculation, rename it, such as to 'CoulombIntegrals.{name}', or call to_file"
-            )
+            hint = f"rename it, such as to 'CoulombIntegrals.{name}', or write one file"
+            raise ValueError(f"{directory}: {name!r} is a component of a TensorSet; {hint}")
         files.setdefault(file, {})[name] = component
     return files
 

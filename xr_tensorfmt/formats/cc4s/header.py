@@ -121,7 +121,10 @@ def find_fermi_conflict(cc4s_object: str, metadata: Mapping[Any, Any]) -> str | 
     is_number = isinstance(fermi, Real) and not isinstance(fermi, bool)
     if is_number or cc4s_object != ENERGIES:
         return None
-    return f"{fermi!r}, but cc4s counts the occupied states below it; set it to a number"
+    return (
+        f"the attribute fermiEnergy of {ENERGIES} is {fermi!r}, but cc4s and the coordinate "
+        f"{OCCUPIED!r} need a number; set it to the energy below which states are occupied"
+    )
 
 
 def lists_energies(

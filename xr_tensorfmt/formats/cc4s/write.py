@@ -123,13 +123,11 @@ def _plan_tensor(
         "unit": check_unit(checked.path, name, variable),
     }
     if conflict := header.find_fermi_conflict(cc4s_object, metadata):
-        warn(f"{checked.path}: the attribute fermiEnergy of {name!r} is {conflict}")
+        warn(f"{checked.path}: {conflict}")
     units = variable.attrs.get("units", "hartree")
     if cc4s_object in header.ENERGY_POWERS and "unit" not in variable.attrs and units != "hartree":
-        warn(
-            f"{checked.path}: {name!r} has units={units!r}, but no attribute 'unit', so cc4s reads "
-            "atomic units; set 'unit' to the factor to atomic units, such as 0.0367493 for eV"
-        )
+        hint = "set 'unit' to the factor to atomic units, such as 0.0367493 for eV"
+        warn(f"{checked.path}: {name!r} has units={units!r}, but no number as 'unit'; {hint}")
     if metadata:
         fields["metaData"] = metadata
     layout = Dense(variable.shape[::-1], TextLine(element.dtype) if is_text else element, 0)
