@@ -96,6 +96,8 @@ def _expand_path(path: str, storage_options: KeyValues) -> list[str]:
     """Return the matches of a pattern, or the tensor files in a directory."""
     options = get_storage_options(path, storage_options)
     files = find_matches(path, options)
+    if files and files != [path] and all(map(os.path.isdir, files)):
+        return [name for file in files for name in _expand_path(file, storage_options)]
     is_directory = path.endswith("/") if is_url(path) else os.path.isdir(path)
     if files == [path] and is_directory:
         left_out = [] if is_url(path) else sorted(glob(os.path.join(escape(path), "*", "")))

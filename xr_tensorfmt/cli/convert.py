@@ -104,7 +104,7 @@ def convert(
     """
     from tqdm.dask import TqdmCallback  # noqa: PLC0415  # imports dask
 
-    with common.format_errors(target):
+    with common.format_errors(target, source):
         is_directory = not os.path.splitext(target)[1]
         to = to or ("cc4s" if is_directory and _is_calculation(source) else None)
         to = to or common.get_store_format(target)
