@@ -98,7 +98,7 @@ def _plan_tensor(
     check_types(checked.path, cc4s_object, name, variable, types)
     is_only = len(checked.variables) == 1
     if not is_only and name in {cc4s_object, *header.OBJECTS}:
-        hint = "pass one of them, or write a directory with xr_tensorfmt.cc4s.to_calculation"
+        hint = "pass one of them, or write a directory: cc4s.to_calculation or convert --to cc4s"
         raise ValueError(f"{checked.path}: {name!r} is one of several variables; {hint}")
     is_tensor = is_only and cc4s_object in header.DIMENSIONS
     key = cc4s_object if is_tensor else f"{cc4s_object}.{name}"
