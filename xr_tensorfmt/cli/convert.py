@@ -100,13 +100,13 @@ def convert(
 ) -> None:
     """Convert a file between tensor formats, zarr and netCDF.
 
-    IN and OUT may be the directory of a cc4s calculation.
+    IN and OUT may be the directory of a calculation.
     """
     from tqdm.dask import TqdmCallback  # noqa: PLC0415  # imports dask
 
     with common.format_errors(target, source):
         is_directory = not os.path.splitext(target)[1]
-        to = to or ("cc4s" if is_directory and _is_calculation(source) else None)
+        to = to or (_find_calculation_format(source) if is_directory else None)
         to = to or common.get_store_format(target)
         to = to or registry.find_format_for_path(target, common.STORE_SUFFIXES).name
     with common.format_errors(source):
@@ -120,13 +120,14 @@ def convert(
             name = os.path.basename(common.to_one_line(target).rstrip("/"))
             # Without a terminal, None disables the bar.
             with TqdmCallback(desc=name, unit=" tasks", disable=quiet or None, leave=False):
-                if to == "cc4s" and is_directory:
-                    if overwrite or drop or options:
-                        raise ValueError("--overwrite, --drop and --option are only for files")
-                    to_calculation(ds, target, encoding=encoding)
-                    return
                 if to not in common.STORES:
-                    normalize_options(registry.find_format(to), options)
+                    file_format = registry.find_format(to)
+                    if is_directory and file_format.directory_hint:
+                        if overwrite or drop or options:
+                            raise ValueError("--overwrite, --drop and --option are only for files")
+                        to_calculation(ds, target, encoding=encoding)
+                        return
+                    normalize_options(file_format, options)
                     options["storage_options"] = common.get_storage_options(target, storage_options)
                     mode: Mode = "w" if overwrite else "x"
                     to_file(ds, target, to, mode=mode, encoding=encoding, drop=drop, **options)
@@ -206,17 +207,17 @@ def open_input(
         is_group = any(other.data_vars for other in node.descendants)
         return flatten_tree(file, node if is_group else node.to_dataset(), ".", drop)
     options |= {"format": format, "group": group, "storage_options": url_options, **open_options}
-    if _is_calculation(file):
+    if _find_calculation_format(file):
         return open_calculation(file, **options)
     file = common.find_file(file, storage_options)
     return xr.open_dataset(file, engine="tensorfmt", **options)
 
 
-def _is_calculation(path: str) -> bool:
-    """Return whether a path is a local directory with several tensors of cc4s."""
+def _find_calculation_format(path: str) -> str | None:
+    """Return the format of a local directory with several tensors of a calculation."""
     files = recognition.list_files(path, None, None) if os.path.isdir(path) else []
-    formats = map(registry.find_format_by_suffix, files)
-    return len(files) > 1 and all(known and known.directory_hint for known in formats)
+    formats = [x.name for x in map(registry.find_format_by_suffix, files) if x and x.directory_hint]
+    return formats[0] if 1 < len(files) == len(formats) else None
 
 
 def _open_store(location: Location, format: str) -> xr.DataTree:

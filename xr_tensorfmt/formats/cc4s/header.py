@@ -118,13 +118,10 @@ def find_unit_conflict(units: Mapping[str, float]) -> str | None:
 def find_fermi_conflict(cc4s_object: str, metadata: Mapping[Any, Any]) -> str | None:
     """Return why cc4s cannot count the occupied states of an object, or None."""
     fermi = metadata.get("fermiEnergy")
-    is_number = isinstance(fermi, Real) and not isinstance(fermi, bool)
-    if is_number or cc4s_object != ENERGIES:
+    if cc4s_object != ENERGIES or (isinstance(fermi, Real) and not isinstance(fermi, bool)):
         return None
-    return (
-        f"the attribute fermiEnergy of {ENERGIES} is {fermi!r}, but cc4s and the coordinate "
-        f"{OCCUPIED!r} need a number; set it to the energy below which states are occupied"
-    )
+    hint = "need a number; set it to the energy below which states are occupied"
+    return f"fermiEnergy of {ENERGIES} is {fermi!r}, but cc4s and the coordinate {OCCUPIED!r} {hint}"
 
 
 def lists_energies(
