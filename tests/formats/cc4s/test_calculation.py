@@ -1252,7 +1252,7 @@ def test_fermi_energies_that_are_no_numbers_are_reported(tmp_path: Path, fermi: 
     ds = make_calculation([-1.0, 0.5, 1.0, 2.0], fermiEnergy=fermi)
     if fermi is None:
         del ds.EigenEnergies.attrs["fermiEnergy"]
-    message = f"fermiEnergy of EigenEnergies is {re.escape(repr(fermi))}, but cc4s and the coord"
+    message = f"fermiEnergy of EigenEnergies is {re.escape(repr(fermi))}, but cc4s and 'occ"
     with pytest.warns(TensorFormatWarning, match=message):
         to_calculation(ds, tmp_path / "new")
     with pytest.warns(TensorFormatWarning, match=message):

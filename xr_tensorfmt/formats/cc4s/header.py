@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from math import isclose
-from numbers import Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -118,10 +117,11 @@ def find_unit_conflict(units: Mapping[str, float]) -> str | None:
 def find_fermi_conflict(cc4s_object: str, metadata: Mapping[Any, Any]) -> str | None:
     """Return why cc4s cannot count the occupied states of an object, or None."""
     fermi = metadata.get("fermiEnergy")
-    if cc4s_object != ENERGIES or (isinstance(fermi, Real) and not isinstance(fermi, bool)):
+    is_number = isinstance(fermi, int | float | np.number) and not isinstance(fermi, bool)
+    if is_number or cc4s_object != ENERGIES:
         return None
-    hint = "need a number; set it to the energy below which states are occupied"
-    return f"fermiEnergy of {ENERGIES} is {fermi!r}, but cc4s and the coordinate {OCCUPIED!r} {hint}"
+    hint = f"and {OCCUPIED!r} need a number; set it to the energy below which states are occupied"
+    return f"the attribute fermiEnergy of {ENERGIES} is {fermi!r}, but cc4s {hint}"
 
 
 def lists_energies(
