@@ -177,7 +177,7 @@ def to_calculation(
         files[f"{file}{YAML}"] = tensors.rename(components), chosen
     directory.mkdir(parents=True, exist_ok=True)
     if not all(path.name.startswith(".") for path in directory.iterdir()):
-        raise FileExistsError(f"{directory}: it is not empty; remove it, or pass a new directory")
+        raise FileExistsError(f"{directory} is not empty; remove it, or pass a new directory")
     for file, (tensors, chosen) in files.items():
         tensors.tensorfmt.to_file(directory / file, "cc4s", encoding=chosen)
     for file, content in contents.items():
