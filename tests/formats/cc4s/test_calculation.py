@@ -178,7 +178,7 @@ def test_energy_of_vertex_without_half_grid(tmp_path: Path, chunks: Any) -> None
     del ds.CoulombVertex.attrs["halfGrid"]
     expected = compute_energy(values, ENERGIES, OCCUPIED)
     np.testing.assert_allclose(second_order_energy(ds), expected, rtol=1e-12)
-    with pytest.raises(ValueError, match="sort the states by energy"):
+    with pytest.raises(ValueError, match="sort states by energy"):
         second_order_energy(select(ds, [*range(1, STATES), 0]))
 
 
