@@ -210,6 +210,8 @@ MAX_VALUES = 4 << 20
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _MARKS = ",:[{"
+# The quotation mark of a key, or whitespace, precedes each colon between a key and its value.
+_COLONS = ('":', " :", "\t:", "\n:", "\r:")
 
 
 def parse_json(text: str) -> Any:
@@ -234,9 +236,9 @@ def parse_json(text: str) -> Any:
             break
     else:
         raise too_deep
-    if keys == text.count(":"):
+    if keys == text.count(":") or keys == sum(map(text.count, _COLONS)):
         return value
-    del value  # a key is repeated, or a string contains a colon
+    del value  # a key is repeated, or a string contains such a colon
     return loads(text, object_pairs_hook=reject_repeated)
 
 
