@@ -104,6 +104,10 @@ def test_tolerances_are_those_of_isclose_and_allow_other_dtypes() -> None:
     save("a.mag", ds)
     run_ok("convert", "a.mag", "half.mag", "--dtype", "w=float16")
     assert "4 equal" in run_ok("diff", "a.mag", "half.mag", "--rtol", "1e-3", "--atol", "1e-6")
+    run_ok("convert", "half.mag", "wide.mag", "--dtype", "w=float32")
+    assert "dtypes" in run_for_different("half.mag", "wide.mag")
+    assert "4 equal" in run_ok("diff", "half.mag", "wide.mag", "--rtol", "0")
+    assert "of 600 values differ, by" in run_for_different("a.mag", "half.mag", "--atol", "0")
     other = ds.copy(deep=True)
     other.w[0, 0], other.w[3, 4], other.w[5, 6] = ds.w[0, 0] + 0.1, ds.w[3, 4] + 0.5, np.nan
     save("b.mag", other)

@@ -394,7 +394,9 @@ def test_dims_of_groups_may_have_different_lengths(tmp_path: Path) -> None:
         {"out": 4, "in": 3},
         {"out": 5, "in": 4},
     ]
-    with pytest.raises(ValueError, match=r"conflicting sizes .* 'out': [^{]*; choose other name"):
+    with pytest.raises(
+        ValueError, match=r"conflicting sizes .* 'out': [^{]*; choose other name.*one with group="
+    ):
         xr.open_dataset(path, engine="tensorfmt", dims=dims)
 
 

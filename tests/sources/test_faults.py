@@ -159,7 +159,7 @@ def test_request_without_progress_times_out(server: FaultServer, way: Way) -> No
         server.forget()
         server.always = fault
         with pytest.raises(
-            TimeoutError, match=r"3 attempts in .* larger timeout= or --open"
+            TimeoutError, match=r"3 attempts in .* larger timeout= or --storage-option"
         ) as got:
             source.read(Extents.single(48, 1648))
         assert type(got.value) is StoreTimeoutError

@@ -20,7 +20,7 @@ from xr_tensorfmt.datasets.building import get_info
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.writing.file_plan import is_numeric
 
-_TOLERANCE: dict[str, Any] = {"type": click.FloatRange(min=0), "default": 0.0}
+_TOLERANCE: dict[str, Any] = {"type": click.FloatRange(min=0), "default": None}
 
 
 @click.command()
@@ -29,14 +29,14 @@ _TOLERANCE: dict[str, Any] = {"type": click.FloatRange(min=0), "default": 0.0}
 @click.option(
     "--rtol",
     help="Relative tolerance, a factor of the value in B, as in numpy.isclose. With a tolerance, "
-    "dtypes may differ.",
+    "also 0, dtypes may differ.",
     **_TOLERANCE,
 )
 @click.option(
     "--atol", help="Absolute tolerance, which is added to the relative tolerance.", **_TOLERANCE
 )
 @common.add_open_options
-def diff(first: str, second: str, rtol: float, atol: float, **options: Any) -> None:
+def diff(first: str, second: str, rtol: float | None, atol: float | None, **options: Any) -> None:
     """Compare the variables and attributes of two files.
 
     Names, dtypes, shapes, attributes and all values are compared, but not the dimension names.
@@ -64,8 +64,8 @@ def diff(first: str, second: str, rtol: float, atol: float, **options: Any) -> N
 def compare(
     first: xr.Dataset,
     second: xr.Dataset,
-    rtol: float = 0,
-    atol: float = 0,
+    rtol: float | None = None,
+    atol: float | None = None,
     files: Sequence[str] = ("A", "B"),
 ) -> list[str]:
     """Compare attributes, and variables block by block. Return a line per difference, a summary."""
@@ -176,8 +176,8 @@ def iterate_blocks(variable: xr.Variable) -> Iterator[tuple[slice, ...]]:
 def _compare_variables(
     first: xr.Variable,
     second: xr.Variable,
-    rtol: float,
-    atol: float,
+    rtol: float | None,
+    atol: float | None,
     changed: Mapping[Any, set[int]],
 ) -> list[str]:
     """Describe the differences of two variables, and add positions of changed labels."""
@@ -188,7 +188,7 @@ def _compare_variables(
     count, rank, largest = 0, -1.0, ""
     for key in iterate_blocks(first):
         one, other = (variable[key].values for variable in (first, second))
-        same = are_close(one, other, rtol, atol)
+        same = are_close(one, other, rtol or 0, atol or 0)
         if same.all():
             continue
         count += same.size - int(np.count_nonzero(same))
@@ -206,7 +206,7 @@ def _compare_variables(
             rows = np.flatnonzero(~same.all(axis=others)) + start[axis]
             changed[first.dims[axis]].update(rows.tolist())
     if not count:  # with a tolerance, dtypes may differ, as in `xarray.testing.assert_allclose`
-        return [] if rtol or atol else found
+        return found if rtol is atol is None else []
     verb = "differ beyond the tolerance" if rtol or atol else "differ"
     return [*found, f"{count} of {first.size} values {verb}, {largest}"]
 

@@ -149,7 +149,7 @@ def _assemble(
         conflict = str(error).partition(" on {")[0]  # a mapping of all dimensions follows
         raise ValueError(
             f"{path}: {conflict}; choose other names in dims=, or open the groups with "
-            "xarray.open_datatree or one with --group"
+            "xarray.open_datatree, or one with group= or --group"
         ) from None
     ds.attrs = dict(attrs)
     # No file stays open, but `xarray.open_mfdataset` calls the closer of each file.

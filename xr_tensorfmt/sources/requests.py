@@ -143,7 +143,7 @@ def build_changed_error(path: str, actual: Version, expected: Version) -> Source
 MAX_REQUESTS = 24
 """Limit on the concurrent requests to a store."""
 
-_MORE_TIME = "pass a larger timeout= or --open-option timeout= to wait longer"
+_MORE_TIME = "pass a larger timeout= or --storage-option timeout= to wait longer"
 
 # Ctrl-C does not interrupt a long wait on Windows.
 _INTERVAL = 0.2

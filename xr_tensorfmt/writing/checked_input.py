@@ -64,12 +64,13 @@ def _find_same_kind(data: Mapping[Any, Variable], dtype: Any) -> list[Any]:
     """Return the variables of the kind of a dtype, or the only one. Raise if there is none."""
     dtypes = map(cf.find_dtype, (dtype, *(variable.dtype for variable in data.values())))
     kind, *kinds = (getattr(found, "kind", "").replace("u", "i") for found in dtypes)
-    same = [name for name, known in zip(data, kinds, strict=True) if kind in ("", known)]
+    same = [name for name, known in zip(data, kinds, strict=True) if kind in ("", "V", known)]
     if not same and len(data) != 1:
         actual = ", ".join(f"{name!r} ({variable.dtype})" for name, variable in data.items())
         raise ValueError(
             f"encoding={ {'dtype': dtype} } matches no variable of its kind; the variables are "
-            f"{shorten(actual) or 'none'}"
+            f"{shorten(actual) or 'none'}; name a variable to convert another kind: "
+            "encoding={name: {'dtype': ...}} or --dtype NAME=..."
         )
     return same or list(data)
 
