@@ -184,6 +184,13 @@ def complete(*words: str) -> list[str]:
     return runner.invoke(main, prog_name="xr-tensorfmt", env=environment).stdout.split()
 
 
+def test_reading_decides_whether_a_file_is_readable(monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = save("a.mag"), save("b.mag")
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)  # root can read all files
+    assert run_ok("validate", *paths) == "a.mag: ok\nb.mag: ok\n"
+    run_ok("convert", *paths, "--overwrite")  # a file that its owner keeps secret is replaced
+
+
 def test_shell_completes_commands_options_formats_and_files() -> None:
     assert sorted(complete("c")) == ["plain,convert"]
     assert complete("convert", "--over") == ["plain,--overwrite"]

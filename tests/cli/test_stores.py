@@ -126,7 +126,7 @@ def test_netcdf_3_is_read_with_scipy_alone(monkeypatch: pytest.MonkeyPatch) -> N
     module = importlib.import_module("xr_tensorfmt.cli.convert")
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "to_file", lambda ds, *_, **__: opened.append(ds.load()))
+        patch.setattr("xr_tensorfmt.saving.to_file", lambda ds, *_, **__: opened.append(ds.load()))
         opened: list[xr.Dataset] = []
         run_ok("convert", "a.nc", "a.safetensors")
     xr.testing.assert_identical(opened[0], ds)

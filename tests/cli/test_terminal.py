@@ -11,6 +11,7 @@ import pytest
 
 from tests.commands import save
 from xr_tensorfmt.cli.common import print_message
+from xr_tensorfmt.tutorial import get_path
 
 fcntl = pytest.importorskip("fcntl", reason="this system has no pseudoterminals")
 pty = pytest.importorskip("pty")
@@ -79,11 +80,12 @@ def test_full_output_is_no_difference() -> None:
     assert run.stderr.count(b"\n") == 1
 
 
-def test_help_does_not_import_bar() -> None:
+@pytest.mark.parametrize("arguments", [["convert", "--help"], ["info", str(get_path("circle"))]])
+def test_commands_import_only_what_they_need(arguments: list[str]) -> None:
     code = (
         "import sys\nfrom xr_tensorfmt.cli import main\n"
-        "try: main(['convert', '--help'])\nexcept SystemExit: pass\n"
-        "assert 'tqdm' not in sys.modules"
+        f"try: main({arguments})\nexcept SystemExit: pass\n"
+        "assert sys.modules.keys().isdisjoint(['tqdm', 'dask.array'])"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=300)
 

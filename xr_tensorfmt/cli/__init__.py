@@ -37,7 +37,7 @@ class Commands(click.Group):
 
 
 @click.command()
-@click.argument("directory", metavar="DIR", type=click.Path())
+@click.argument("directory", metavar="DIR", type=click.Path(readable=False))
 def examples(directory: str) -> None:
     """Copy the example files of the documentation to a new directory."""
     with format_errors(directory):

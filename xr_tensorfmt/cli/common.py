@@ -63,7 +63,7 @@ def key_value_option(*flags: str, help: str) -> Decorator:
 
 
 files_argument = click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path()
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(readable=False)
 )
 
 json_option = click.option(

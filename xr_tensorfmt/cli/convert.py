@@ -19,7 +19,6 @@ from xr_tensorfmt.cli import common
 from xr_tensorfmt.datasets.groups import flatten_tree, join_path, list_prefixes
 from xr_tensorfmt.errors import did_you_mean, shorten, warn
 from xr_tensorfmt.formats import recognition, registry
-from xr_tensorfmt.saving import Mode, normalize_options, to_file
 from xr_tensorfmt.sources.locations import Location, exists, locate
 from xr_tensorfmt.writing.atomic_file import (
     build_atomic_file,
@@ -51,8 +50,8 @@ def _parse_dtype(value: str) -> tuple[str, Any]:
 
 
 @click.command()
-@click.argument("source", metavar="IN", type=click.Path())
-@click.argument("target", metavar="OUT", type=click.Path())
+@click.argument("source", metavar="IN", type=click.Path(readable=False))
+@click.argument("target", metavar="OUT", type=click.Path(readable=False))
 @common.format_option(
     "--to", "to", writable=True, help="Format of OUT; the default depends on its suffix"
 )
@@ -102,7 +101,10 @@ def convert(
 
     IN and OUT may be the directory of a calculation.
     """
-    from tqdm.dask import TqdmCallback  # noqa: PLC0415  # imports dask
+    # Both import dask.array, which takes longer than to describe a file.
+    from tqdm.dask import TqdmCallback  # noqa: PLC0415
+
+    from xr_tensorfmt.saving import Mode, normalize_options, to_file  # noqa: PLC0415
 
     with common.format_errors(target, source):
         is_directory = not os.path.splitext(target)[1]
