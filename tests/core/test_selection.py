@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from xr_tensorfmt.core.selection import Selection
@@ -60,3 +60,34 @@ def test_whole_selection_is_one_run() -> None:
     runs = Selection.everything((3, 4, 5)).runs(item=8, offset=100)
     assert runs.bounds == (100, 580)
     assert len(runs) == 1
+
+
+@given(selections(), st.data())
+def test_stored_rows_are_found_as_in_full_arrays(selection: Selection, data: st.DataObject) -> None:
+    extent = selection.tensor_shape
+    assume(extent)
+    count = data.draw(st.integers(1, len(extent)))
+    total = int(np.prod(extent[:count]))
+    stored = np.array(sorted(data.draw(st.sets(st.integers(0, total - 1)))), dtype=np.int64)
+    numbers = np.array(data.draw(st.permutations(range(stored.size))), dtype=np.int64)
+    rows = np.arange(stored.size * np.prod(extent[count:], dtype=int)) + 1
+    rows = rows.reshape(-1, *extent[count:])
+    full = np.zeros((total, *extent[count:]), rows.dtype)
+    full[stored] = rows[numbers]
+    if data.draw(st.booleans()):
+        points = np.unravel_index(data.draw(st.permutations(selection.flat.tolist())), extent)
+        selection = Selection(extent, points, is_pointwise=True)
+    part, target = selection.find_rows(count, stored, numbers)
+    values = np.zeros(selection.shape, rows.dtype)
+    values[target] = rows[part.mesh]
+    assert np.array_equal(values, full.reshape(extent)[selection.mesh])
+
+
+def test_few_rows_of_a_large_product_are_found_without_its_elements() -> None:
+    indices = range(1, 1 << 20, 2)
+    selection = Selection((1 << 20, 1 << 20, 2), (indices, indices, range(2)))
+    stored = np.array([5, (1 << 20) + 1, (3 << 20) + 4, (7 << 20) + 9], dtype=np.int64)
+    part, target = selection.find_rows(2, stored)
+    assert part.shape == (2, 2)
+    assert part.indices[0].tolist() == [1, 3]
+    assert [line.tolist() for line in target] == [[0, 3], [0, 4]]

@@ -152,10 +152,17 @@ class Selection:
         index of its elements in the values of this one.
         """
         first = Selection(self.tensor_shape[:count], self.indices[:count], self.is_pointwise)
-        requested = first.flat
-        places = np.searchsorted(stored, requested)
-        positions = np.flatnonzero(np.append(stored, -1)[places] == requested)
-        rows = places[positions] if numbers is None else numbers[places[positions]]
+        # Search the shorter list in the longer one. Single elements have no order.
+        is_long = first.size > stored.size and not self.is_pointwise
+        known = first.index_arrays if is_long else (stored,)
+        sought = np.unravel_index(stored, first.tensor_shape) if is_long else (first.flat,)
+        places = list(map(np.searchsorted, known, sought))
+        ends = [np.append(indices, -1)[place] for indices, place in zip(known, places, strict=True)]
+        found = np.flatnonzero(np.all(np.equal(ends, sought), axis=0))
+        kept = tuple(place[found] for place in places)
+        positions = np.ravel_multi_index(kept, first.shape) if is_long else found
+        rows = found if is_long else kept[0]
+        rows = rows if numbers is None else numbers[rows]
         others, shape = self.indices[count:], (stored.size, *self.tensor_shape[count:])
         if self.is_pointwise:
             kept = (indices_to_array(indices)[positions] for indices in others)
