@@ -79,12 +79,12 @@ def compare(
     labeled = _find_labels(first), _find_labels(second)
     labels = {dim: (labeled[0][dim], labeled[1][dim]) for dim in labeled[0] if dim in labeled[1]}
     labels = {dim: pair for dim, pair in labels.items() if pair[0].dtype.kind == pair[1].dtype.kind}
+    changed: dict[Any, tuple[pd.Index[Any], set[int]]] = {}
     for dim, (one, other) in labels.items():
+        changed[dim] = (shared := one.intersection(other, sort=False)), set()
         if not one.equals(other):
-            shared = one.intersection(other, sort=False)
             first = first.isel({dim: one.get_indexer(shared)})
             second = second.isel({dim: other.get_indexer(shared)})
-    changed: dict[Any, set[int]] = {dim: set() for dim in labels}
     names = [name for name in first.variables if name in second.variables]
     pairs = {name: (first.variables[name], second.variables[name]) for name in names}
     compared = {
@@ -99,7 +99,8 @@ def compare(
     counted = f"{len(names) - count} equal, {count} different"
     found = [(name, f"only in {file}") for name, file in unmatched]
     for dim, pair in labels.items():
-        found += [(dim, line) for line in _compare_labels(*pair, sorted(changed[dim]), files)]
+        shared, rows = changed[dim]
+        found += [(dim, x) for x in _compare_labels(*pair, shared[sorted(rows)], files)]
     found += [(name, line) for name, lines in different.items() for line in lines]
     summary = f"{' and '.join(files)}: variables: {counted}, {len(unmatched)} in only one file"
     of_files = _compare_attrs(first, second, files)
@@ -148,18 +149,17 @@ def _find_labels(ds: xr.Dataset) -> dict[Any, pd.Index[Any]]:
 
 
 def _compare_labels(
-    first: pd.Index[Any], second: pd.Index[Any], changed: list[int], files: Sequence[str]
+    first: pd.Index[Any], second: pd.Index[Any], changed: pd.Index[Any], files: Sequence[str]
 ) -> Iterator[str]:
-    """Describe labels of one file, and those with other values, at `changed` positions."""
+    """Describe labels of one file, and the `changed` ones with other values."""
     missing = first.difference(second, sort=False), second.difference(first, sort=False)
-    shared = first.intersection(second, sort=False)
     ends = f" only in {files[0]}", f" only in {files[1]}", " differ"
-    for labels, end in zip((*missing, shared[changed]), ends, strict=True):
+    for labels, end in zip((*missing, changed), ends, strict=True):
         if len(labels):
             count = f"{len(labels)} labels, " if len(labels) > 1 else ""
             start = f"values at {count}" if end == " differ" else count
             yield f"{start}{shorten(repr(describe.to_plain(labels.tolist()))[1:-1], 60)}{end}"
-    if not first.equals(second) and len(first) == len(second) == len(shared):
+    if not first.equals(second) and len(first) == len(second) and not len(missing[0]):
         yield "the labels have another order"
 
 
@@ -178,7 +178,7 @@ def _compare_variables(
     second: xr.Variable,
     rtol: float | None,
     atol: float | None,
-    changed: Mapping[Any, set[int]],
+    changed: Mapping[Any, tuple[pd.Index[Any], set[int]]],
 ) -> list[str]:
     """Describe the differences of two variables, and add positions of changed labels."""
     dtypes = [_get_stored_dtype(variable) for variable in (first, second)]
@@ -198,13 +198,18 @@ def _compare_variables(
         if block_rank > rank:
             values = describe.to_plain((one[index], other[index]))
             by = "" if distance is None else f"by up to {float(distance):.6g}, "
-            where = f" at {list(map(add, index, start))}" if index else ""
+            keys = zip(first.dims, map(add, index, start), strict=True)
+            named = [
+                f"{dim}={describe.to_plain(changed[dim][0][i])!r:.80}" if dim in changed else str(i)
+                for dim, i in keys
+            ]
+            where = f" at [{', '.join(named)}]" if named else ""
             pair = " and ".join(shorten(repr(value), 80) for value in values)  # whole numbers
             rank, largest = block_rank, f"{by}{pair}{where}"
         for axis in (axis for axis, dim in enumerate(first.dims) if dim in changed):
             others = tuple({*range(first.ndim)} - {axis})
             rows = np.flatnonzero(~same.all(axis=others)) + start[axis]
-            changed[first.dims[axis]].update(rows.tolist())
+            changed[first.dims[axis]][1].update(rows.tolist())
     if not count:  # with a tolerance, dtypes may differ, as in `xarray.testing.assert_allclose`
         return found if rtol is atol is None else []
     verb = "differ beyond the tolerance" if rtol or atol else "differ"
