@@ -263,9 +263,12 @@ def test_json_is_no_format_and_has_next_step() -> None:
     Path("hit.json").write_text('{"fields": {"a": [1], "b": [2]}}')
     for command in ("validate", "info"):
         result = run(command, "hit.json")
-        assert "with xr_tensorfmt.vespa.from_json if it is" in result.stdout + result.stderr
+        call = "or by xr_tensorfmt.vespa.from_json(pathlib.Path(path)) if it is a tensor"
+        assert call in result.stdout + result.stderr
     Path("feed.jsonl").write_text('{"put": "id:a:b::1", "fields": {"a": [1]}}\n' * 2)
-    assert "or from_jsonl if it is a feed" in run("info", "feed.jsonl").stderr
+    opener = "xr_tensorfmt.vespa.from_jsonl(path, field='...') if it is a feed"
+    for arguments in (["info", "feed.jsonl"], ["convert", "feed.jsonl", "out.zarr"]):
+        assert opener in run(*arguments).stderr
     save("a.tbf", xr.Dataset({"tensor": ("x", np.ones(2))}))
     assert "xr_tensorfmt.vespa.to_json and to_jsonl" in run_failing("convert", "a.tbf", "b.json")
 

@@ -44,7 +44,7 @@ def make_zip(name: str) -> bytes:
 FILES: Mapping[str, tuple[bytes, str]] = {
     "a.jsonl.gz": (
         gzip.compress(b"{}", mtime=0),
-        "compressed JSON, .*decompress .*from_jsonl if it is a",
+        "compressed JSON, .*decompress .*from_jsonl.* if it is a",
     ),
     "a.gz": (gzip.compress(b"x"), "compressed by gzip, .*decompress it first"),
     "a.bin.bz2": (bz2.compress(b"x"), "compressed by bzip2, .*decompress it first"),

@@ -29,11 +29,14 @@ class VespaFormat(LazyFormat):
 
     def describe_unsupported(self, reader: HeaderReader) -> tuple[str, str] | None:
         """Describe feeds and other JSON."""
-        opener = "xr_tensorfmt.vespa.from_json if it is a tensor, or from_jsonl if it is a feed"
+        opener = (
+            "open it in Python by xr_tensorfmt.vespa.from_jsonl(path, field='...') if it is a feed "
+            "of Vespa, or by xr_tensorfmt.vespa.from_json(pathlib.Path(path)) if it is a tensor"
+        )
         if re.search(r"\.(json|jsonl|ndjson)\.(bz2|gz|lz4|xz|zst)$", reader.source.file_name):
-            return "compressed JSON", f"decompress it first, or open it with {opener}, of Vespa"
+            return "compressed JSON", f"decompress it first, or {opener}"
         if re.match(rb'\s*(\{|\[\s*[-\[{"\d\]])', reader.head):
-            return "text", f"read it as JSON, or open it with {opener}, of Vespa"
+            return "text", f"read it as JSON, or {opener}"
         return None
 
     def match(self, reader: HeaderReader) -> Match:
