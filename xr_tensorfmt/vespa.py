@@ -59,7 +59,7 @@ def from_json(
     array([1., 2.], dtype=float32)
     """
     if field is not None:
-        _check_field(field)
+        _check_strings(field=field)
     name, options = "<Vespa JSON>", _take_options(keywords)
     if isinstance(data, os.PathLike) or is_url(data):
         name, data = next((path, b"".join(lines)) for path, lines in open_feeds([data], options))
@@ -116,7 +116,7 @@ def from_jsonl(
     >>> ds.tensor.sel(document="ann").values
     array([1., 0.])
     """
-    _check_field(field)
+    _check_strings(field=field, dim=dim, prefix=prefix)
     if type:
         parse_type(type)
     source_name, feeds = find_feeds(source, _take_options(keywords))
@@ -175,9 +175,10 @@ def _open(content: bytes, source_name: str, **keywords: Any) -> Dataset:
     return open_dataset(source, engine="tensorfmt", format="vespa", **keywords)
 
 
-def _check_field(field: object) -> None:
-    if not isinstance(field, str):
-        raise TypeError(f"field={field!r} must be a str; open or write one field at a time")
+def _check_strings(**keywords: object) -> None:
+    for name, value in keywords.items():
+        if not isinstance(value, str):
+            raise TypeError(f"{name}={value!r} must be a str; pass one at a time")
 
 
 def _check_choice(keyword: str, value: object, choices: Any) -> None:
@@ -274,7 +275,7 @@ def to_jsonl(
     >>> users = xr.DataArray([[1.0, 0.0]], {"user": ["ann"]}, dims=("user", "x"))
     >>> vespa.to_jsonl(users, "feed.jsonl", field="vector", dim="user", prefix="id:users::")
     """
-    _check_field(field)
+    _check_strings(field=field, dim=dim, prefix=prefix)
     _check_choice("form", form, Form)
     _check_choice("operation", operation, Operation)
     location = locate_target(path, storage_options, fs)

@@ -284,6 +284,8 @@ def test_compressed_json_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"sparse": "full"}, ValueError, "sparse='full' is not one of"),
         ({"chunk": {}}, TypeError, "'chunk' is not a keyword"),
         ({"verify": 0}, TypeError, "verify=0 must be of type bool"),
+        ({"prefix": None}, TypeError, "prefix=None must be a str"),
+        ({"dim": 1}, TypeError, "dim=1 must be a str"),
     ],
 )
 def test_keywords_are_checked_before_reading(
@@ -292,7 +294,7 @@ def test_keywords_are_checked_before_reading(
     path = tmp_path / "feed.jsonl"
     path.write_text("no JSON")
     with pytest.raises(error, match=message):
-        vespa.from_jsonl(path, **IDS, **keywords)
+        vespa.from_jsonl(path, **IDS | keywords)
 
 
 def test_keywords_may_depend_on_the_feed() -> None:
@@ -381,7 +383,14 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     ),
     "no documents": ([""], {}, "no document has a tensor in .*; the feed has no documents, or"),
     "no fields": ([{"put": "a", "field": {}}], {}, "no document .*; the documents have no fields"),
-    "other id": (LINES, {"prefix": "id:x"}, "line 2: the id .* 'id:shop:user::a', expected .id:x"),
+    "other id": (
+        LINES, {"prefix": "id:x"},
+        "line 2: the id .* 'id:shop:user::a', expected 'id:x...'; pass prefix='id:shop:user::'",
+    ),
+    "short id": (
+        [{"put": "a", "fields": {"vector": [1, 2]}}], {},
+        "line 1: the id .* 'a', expected 'id:shop:user::...'; pass prefix='', or correct",
+    ),
     "no id": ([{"fields": {"vector": [1, 2]}}], {}, "line 1: the id of the document is None"),
     "id": ([{"put": PREFIX + "\ud800", "fields": {"vector": [1, 2]}}], {}, "line 1: .*surrogates"),
     "removed": ([LINES[1], {"remove": PREFIX + "a"}], {}, "no document has a tensor in"),
@@ -843,6 +852,21 @@ def test_updates_of_the_path_of_a_cell_leave_out_their_documents() -> None:
         assert read_values(feed) == {"b": [2]}
     other = {"update": "a", "fields": {"vector{0}": {"assign": [5]}, "w[1]": {"assign": 1}}}
     assert read_values([*feed[:2], other]) == {"a": [1], "b": [2]}
+
+
+def test_rows_that_are_masked_are_written_with_a_warning(tmp_path: Path) -> None:
+    users = make_users().astype("float32")
+    masked = users.where(users.user != users.user[1])
+    label = str(users.user.values[1])
+    with pytest.warns(UserWarning, match=f"blocks contain only NaN: 1, the first is '{label}'; c"):
+        vespa.to_jsonl(masked, tmp_path / "feed.jsonl", **IDS)
+    back = vespa.from_jsonl(tmp_path / "feed.jsonl", **IDS).tensor
+    np.testing.assert_array_equal(back, masked)
+    vespa.to_jsonl(masked.dropna("user", how="all"), tmp_path / "feed.jsonl", **IDS)
+    back = vespa.from_jsonl(tmp_path / "feed.jsonl", **IDS).tensor
+    assert back.user.values.tolist() == [x for x in users.user.values if x != label]
+    users[1, 0] = np.nan
+    vespa.to_jsonl(users, tmp_path / "feed.jsonl", **IDS)
 
 
 @pytest.mark.parametrize("field", [["a", "b"], None, 3])

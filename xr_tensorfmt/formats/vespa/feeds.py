@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from errno import ENOENT
-from functools import partial
+from functools import lru_cache, partial
 from io import BufferedReader
 from itertools import chain, islice, takewhile
 from json import JSONDecodeError, JSONDecoder
@@ -53,6 +53,7 @@ _HINT = "write valid JSON, one document per line"
 _LIMIT_HINT = "pass json.load(file) to from_jsonl, or write one document per line"
 _UPDATED = ", an update of some cells; open the stored documents"
 _decoder = JSONDecoder()
+_pack_repeated = lru_cache(1 << 12)(pack_string)  # documents have many labels in common
 # Operations of an update that does not assign all cells.
 _PARTIAL = {"modify", "add", "remove"}
 # Keys of lines between the documents of a visit.
@@ -368,7 +369,9 @@ class Documents:
         id_ = _find_id(document, stored)
         is_own = isinstance(id_, str) and id_ > "" and id_.startswith(self.prefix)
         if not is_own and tensor is not None:
-            raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
+            start = re.findall(r"^id:[^:]*:[^:]*:[^:]*:|^", str(id_))[0]
+            expected = f"'{self.prefix}...'; pass prefix={start!r}, or correct the id"
+            raise ValueError(f"the id of the document is {id_!r}, expected {expected}")
         label = pack_string(id_[len(self.prefix) :] if is_own else f"{self.feed} {self.line}")
         self.conditions += "condition" in document
         is_other = self.field not in stored and not is_partial
@@ -398,7 +401,7 @@ class Documents:
         position = bisect(header.mapped, self.dim)
         parts: list[bytes] = []
         for labels, cells in blocks.items():
-            row = [*map(pack_string, labels), cells]
+            row = [*map(_pack_repeated, labels), cells]
             row.insert(position, label)
             parts += row
         return len(blocks), b"".join(parts)

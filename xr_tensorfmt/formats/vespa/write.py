@@ -295,13 +295,15 @@ def format_feed(
     chunk = max((tensor.variable.chunks or [[1]])[0])
     size = ceil_div(BATCH_DOCUMENTS, chunk) * chunk
     size = max(1, size * len(documents) // max(1, len(tensor.rows)))
-    remaining = iter(documents.items())
+    remaining, masked = iter(documents.items()), list[int]()
     while batch := dict(islice(remaining, size)):
         blocks = np.array([block for own in batch.values() for block in own])
         # Selecting a range of a dask array is faster.
         is_range = (np.diff(blocks) == 1).all()
         key = slice(int(blocks[0]), int(blocks[-1]) + 1) if is_range else blocks
-        cells, start = tensor.encode(tensor.variable[key].values), 0
+        values = tensor.variable[key].values
+        masked += blocks[(values != values).reshape(len(blocks), -1).all(axis=1)].tolist()
+        cells, start = tensor.encode(values), 0
         for label, own in batch.items():
             part, start = slice(start, start + len(own)), start + len(own)
             rows = [others[block] for block in own]
@@ -311,3 +313,7 @@ def format_feed(
                 yield orjson.dumps({operation: prefix + label, "fields": {field: value}}) + b"\n"
             except orjson.JSONEncodeError as error:
                 raise ValueError(f"the document {label!r} has a wrong label: {error}") from error
+    if masked:
+        found = f"{len(masked)}, the first is {', '.join(map(repr, tensor.rows[masked[0]]))}"
+        hint = f"call dropna({tensor.variable.dims[0]!r}, how='all') to leave them out"
+        warn(f"blocks contain only NaN: {shorten(found)}; {hint}")
