@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from errno import ENOENT
-from functools import lru_cache, partial
+from functools import partial
 from io import BufferedReader
 from itertools import chain, islice, takewhile
 from json import JSONDecodeError, JSONDecoder
@@ -53,7 +53,6 @@ _HINT = "write valid JSON, one document per line"
 _LIMIT_HINT = "pass json.load(file) to from_jsonl, or write one document per line"
 _UPDATED = ", an update of some cells; open the stored documents"
 _decoder = JSONDecoder()
-_pack_repeated = lru_cache(1 << 12)(pack_string)  # documents have many labels in common
 # Operations of an update that does not assign all cells.
 _PARTIAL = {"modify", "add", "remove"}
 # Keys of lines between the documents of a visit.
@@ -401,7 +400,7 @@ class Documents:
         position = bisect(header.mapped, self.dim)
         parts: list[bytes] = []
         for labels, cells in blocks.items():
-            row = [*map(_pack_repeated, labels), cells]
+            row = [*map(pack_string, labels), cells]
             row.insert(position, label)
             parts += row
         return len(blocks), b"".join(parts)

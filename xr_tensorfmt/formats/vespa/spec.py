@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -171,12 +171,12 @@ class VespaHeader:
         element = CELL_TYPES[self.cell_type]
         return element if self.decode_floats else element.narrow
 
-    @cached_property
+    @property
     def cells(self) -> int:
         """Number of cells in a block."""
         return prod(self.lengths)
 
-    @cached_property
+    @property
     def block_bytes(self) -> int:
         """Size of the cells of a block."""
         return self.cells * self.element.stored.itemsize
