@@ -22,8 +22,6 @@ Transfer = tuple[int, int, "Extents", Bytes]
 _LONG_PIECE = 1 << 14
 # Bytes of short ranges to gather at a time. More would need new pages, which cost more than copies.
 _BATCH_BYTES = 1 << 18
-# Copying shorter ranges one by one takes longer than an index of each byte.
-_SHORT_PIECE = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,10 +137,6 @@ class Extents:
             for first in range(0, starts.size, step):
                 part = overlapping[starts[first : first + step]].view(np.uint8)
                 out[first * length :][: part.size] = part
-            return
-        if out.size < _SHORT_PIECE * starts.size:
-            shifts = np.repeat(starts + self.lengths - np.cumsum(self.lengths), self.lengths)
-            out[:] = window[np.arange(out.size) + shifts]
             return
         stop = 0
         for start, size in zip(starts.tolist(), self.lengths.tolist(), strict=True):
