@@ -153,6 +153,7 @@ def add_dark_pictures(app: Sphinx, page: nodes.document) -> None:
 
 
 DEFAULTS = {"<class 'object'>": "object", "<factory>": "...", "mappingproxy({})": "{}"}
+DEFAULTS[str(31 << 20)] = "'31MiB'"
 
 
 def shorten_defaults(*arguments: Any) -> tuple[str | None, str | None]:
