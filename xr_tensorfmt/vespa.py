@@ -259,7 +259,7 @@ def to_jsonl(
     form, encoding, drop, mode, storage_options, fs
         As for `to_json` and `to_file`.
     operation : {"put", "update"}
-        Whether Vespa replaces documents, or only assigns the field of existing ones.
+        Whether Vespa replaces documents, or only the field, with all its blocks, of existing ones.
 
     Raises
     ------
@@ -273,7 +273,7 @@ def to_jsonl(
     >>> import xarray as xr
     >>> from xr_tensorfmt import vespa
     >>> users = xr.DataArray([[1.0, 0.0]], {"user": ["ann"]}, dims=("user", "x"))
-    >>> vespa.to_jsonl(users, "feed.jsonl", field="vector", dim="user", prefix="id:users::")
+    >>> vespa.to_jsonl(users, "feed.jsonl", field="x", dim="user", prefix="id:shop:user::")
     """
     _check_strings(field=field, dim=dim, prefix=prefix)
     _check_choice("form", form, Form)

@@ -159,9 +159,9 @@ class Selection:
         places = list(map(np.searchsorted, known, sought))
         ends = [np.append(indices, -1)[place] for indices, place in zip(known, places, strict=True)]
         found = np.flatnonzero(np.all(np.equal(ends, sought), axis=0))
-        kept = tuple(place[found] for place in places)
-        positions = np.ravel_multi_index(kept, first.shape) if is_long else found
-        rows = found if is_long else kept[0]
+        matches = tuple(place[found] for place in places)
+        positions = np.ravel_multi_index(matches, first.shape) if is_long else found
+        rows = found if is_long else matches[0]
         rows = rows if numbers is None else numbers[rows]
         others, shape = self.indices[count:], (stored.size, *self.tensor_shape[count:])
         if self.is_pointwise:

@@ -906,6 +906,9 @@ def test_ids_that_vespa_refuses_warn(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="Vespa requires ids such as .*, not 'u0'; use prefix="):
         vespa.to_jsonl(make_users(), tmp_path / "a.jsonl", field="v", dim="user")
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 8
+    for prefix in ("id:doc:page:", "id:doc:page", "id:doc::"):
+        with pytest.warns(UserWarning, match=f"not '{prefix}u0'; use prefix="):
+            vespa.to_jsonl(make_users(), tmp_path / "a.jsonl", field="v", dim="user", prefix=prefix)
 
 
 def test_hits_of_a_grouped_query_are_read() -> None:

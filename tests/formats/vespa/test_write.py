@@ -571,7 +571,11 @@ def test_reference_to_another_variable_is_named(tmp_path, place) -> None:
 def test_error_of_numeric_labels_shows_conversion(directory) -> None:
     ds = make_users().drop_attrs().assign_coords(user=[3, 1, 4, 1, 5])
     line = "ds.assign_coords(user=ds['user'].astype(str))"
-    check_refused(ds, directory, f"its labels .int64. are not str; .*{re.escape(line)}")
+    check_refused(
+        ds,
+        directory,
+        f"its labels .int64. are not str; call drop_vars..user.. if .*{re.escape(line)}",
+    )
     ds = ds.assign_coords(user=[3, 1, 4, 2, 5])
     created = eval(line, {"ds": ds})
     write_file(created, directory)

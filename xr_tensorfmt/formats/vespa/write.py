@@ -169,8 +169,11 @@ def _check_dropped(
         hint += f", or rename({{{dim!r}: {BLOCK!r}}}) if these are the labels of blocks"
     if dim in dims and (dim == name or (dim == BLOCK and block_dims in ([], [dim]))):
         subject += f", because some of its labels ({coordinate.dtype}) are not str"
-        hint = f"select labels that are not missing, and convert them by ds.assign_coords({name}="
-        hint += f"ds[{name!r}].astype(str))"
+        hint = f"ds.assign_coords({name}=ds[{name!r}].astype(str))"
+        if coordinate.dtype.kind in "iu":
+            hint = f"call drop_vars({name!r}) if they are positions, or convert them by {hint}"
+        else:
+            hint = f"select labels that are not missing, and convert them by {hint}"
     checked.refuse_losses(("coords", subject, hint))
 
 
@@ -289,7 +292,8 @@ def format_feed(
         documents.setdefault(row[position], []).append(block)
     if prefix and (label := next((x for x in documents if x.startswith(prefix)), None)):
         raise ValueError(f"the label {label!r} already begins with prefix={prefix!r}; omit prefix=")
-    if label := next((x for x in documents if not (prefix + x).startswith("id:")), None):
+    is_id = re.compile(r"id:[^:]*:[^:]+:[^:]*:").match
+    if label := next((x for x in documents if not is_id(prefix + x)), None):
         warn(f"Vespa requires ids such as 'id:shop:user::ann', not {prefix + label!r}; use prefix=")
     # A batch has whole chunks, because each is computed for every batch that needs it.
     chunk = max((tensor.variable.chunks or [[1]])[0])
