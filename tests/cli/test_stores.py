@@ -164,6 +164,13 @@ def test_error_about_netcdf_names_option_that_reads_it(format: Any) -> None:
     xr.testing.assert_equal(load_any("b.safetensors"), ds)
 
 
+def test_error_about_zarr_names_option_that_reads_it() -> None:
+    xr.Dataset({"w": ("x", np.arange(3.0))}).to_zarr("data.zarr", consolidated=False)
+    for command in ("info", "validate"):
+        assert "or run xr-tensorfmt convert --from zarr" in run_failing(command, "data.zarr")
+    assert "out: the suffix names no format" in run_failing("convert", "data.zarr", "out")
+
+
 def test_files_of_pairs_are_converted_with_all_elements() -> None:
     Path("s.tens").write_bytes(tf.make_index_value((3, 4), [0, 5], np.array([1.0, 2.0])))
     run_ok("convert", "s.tens", "full.zarr")

@@ -217,7 +217,8 @@ def open_input(
 
 def _find_calculation_format(path: str) -> str | None:
     """Return the format of a local directory with several tensors of a calculation."""
-    files = recognition.list_files(path, None, None) if os.path.isdir(path) else []
+    is_directory = os.path.isdir(path) and not common.get_store_format(path)
+    files = recognition.list_files(path, None, None) if is_directory else []
     formats = [x.name for x in map(registry.find_format_by_suffix, files) if x and x.directory_hint]
     return formats[0] if 1 < len(files) == len(formats) else None
 

@@ -97,10 +97,10 @@ def list_files(directory: str, storage_options: Mapping[str, Any] | None, fs: An
     parts = find_parts(names, open_reader)
     files = [_join(directory, name) for name in names if name not in parts]
     if not files:
-        raise IsADirectoryError(
-            f"{redact(directory)} is a directory without tensor files; pass a file of any name and "
-            "its format, or another directory"
-        )
+        hint = "pass a file of any name and its format, or another directory"
+        if directory.casefold().rstrip("/").endswith(".zarr"):
+            hint = f"pass engine='zarr' to xarray, or {_CONVERT.replace('netcdf', 'zarr')}"
+        raise IsADirectoryError(f"{redact(directory)} is a directory without tensor files; {hint}")
     return files
 
 

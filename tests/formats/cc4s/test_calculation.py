@@ -640,6 +640,17 @@ def test_integrals_are_compared_with_the_vertex_of_the_same_prefix(tmp_path: Pat
         assert fields == (["unit"] if (prefix, unit) == ("a", 1.0) else [])
 
 
+@pytest.mark.parametrize("vertex", [("State", "State", "AuxiliaryField"), (None, "Sate", "State")])
+def test_types_of_dimensions_of_an_object_are_checked(
+    tmp_path: Path, vertex: tuple[str | None, ...]
+) -> None:
+    for name, types in (("CoulombVertex", vertex), ("CoulombIntegrals", ("State", None, "Field"))):
+        path = cf.save(tmp_path, name, cf.make_values((2, 3, 3)), types)
+        (finding,) = validate(path)
+        assert (finding.severity, finding.field) == ("warning", "dimensions")
+        assert f"the types {types}, but cc4s expects the types (" in finding.message
+
+
 @pytest.mark.parametrize("name", ["CoulombVertex", "a_EigenEnergies", "GridVectors"])
 def test_number_of_dimensions_of_an_object_is_checked(tmp_path: Path, name: str) -> None:
     path = tmp_path / f"{name}.yaml"

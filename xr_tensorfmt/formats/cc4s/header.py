@@ -96,6 +96,14 @@ def find_rank_conflict(name: str, rank: int) -> str | None:
     return f"{rank} dimensions, but {name} of cc4s has {expected}; {hint}rename the file"
 
 
+def find_type_conflict(name: str, types: Sequence[str | None]) -> str | None:
+    """Return how the types of dimensions differ from those of an object, or None."""
+    expected = get_object_types(name, len(types)) or ()
+    if all(kind in (None, own) for kind, own in zip(types, expected, strict=False)):
+        return None
+    return f"the types {(*types,)}, but cc4s expects the types {expected} for {name}"
+
+
 def find_unit_conflict(units: Mapping[str, float]) -> str | None:
     """Return how the units of two tensors of a calculation differ, or None. cc4s converts none."""
     energies = {

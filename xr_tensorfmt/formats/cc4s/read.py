@@ -343,8 +343,10 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
     """Compare tensors with the objects of cc4s, and lists of energies with the elements."""
     for tensor in container.tensors:
         entry = container.parsed[tensor.encoding["tensorfmt"].get("component")]
+        types = [dimension.type for dimension in entry.dimensions]
         conflicts = {
-            "dimensions": header.find_rank_conflict(entry.cc4s_object, len(entry.lengths)),
+            "dimensions": header.find_rank_conflict(entry.cc4s_object, len(types))
+            or header.find_type_conflict(entry.cc4s_object, types),
             "unit": _find_unit_conflict(entry, _find_yaml(reader).source),
             "metaData.fermiEnergy": header.find_fermi_conflict(entry.cc4s_object, entry.metadata),
             "metaData.energies": _find_energy_conflict(entry, tensor),

@@ -312,17 +312,17 @@ def check_types(path: str, cc4s_object: str, name: str, variable: Variable, type
             f"{path}: cc4s looks up the properties of the dimension type {cc4s_object} in a file "
             "of this name; choose the name of the tensor"
         )
-    expected = header.get_object_types(cc4s_object, variable.ndim) or ()
     actual = [types[str(dim)] for dim in variable.dims]
-    fits = all(kind in (None, own) for kind, own in zip(actual, expected, strict=False))
-    if fits or actual == list(get_file_info(variable, "cc4s").get("types", ())):
+    conflict = header.find_type_conflict(cc4s_object, actual)
+    if conflict is None or actual == list(get_file_info(variable, "cc4s").get("types", ())):
         return
+    expected = header.get_object_types(cc4s_object, variable.ndim) or ()
     # Only the vertex and the energies have all states.
     whole = [] if cc4s_object in header.DIMENSIONS else [Dimension(-1, STATE)] * 2
     dims = header.make_dims_unique([whole, [*map(Dimension, variable.shape, expected)]])[1]
     raise ValueError(
-        f"{path}: {name!r} has the dims {variable.dims}, but cc4s expects the types {expected} for "
-        f"{cc4s_object}; transpose or rename them, for instance to {dims} (--dims) or other numbers"
+        f"{path}: {name!r} has the dims {variable.dims} of {conflict}; transpose or rename "
+        f"them, for instance to {dims} (--dims) or other numbers"
     )
 
 
