@@ -143,8 +143,6 @@ def to_calculation(
         raise TypeError(f"ds= must be a Dataset, not a {type(ds).__name__}; call da.to_dataset()")
     added = [x for x in ds.variables if header.STATE_NUMBER.items() <= ds[x].attrs.items()]
     ds = ds.set_coords([*added, *ds.data_vars.keys() & {header.OCCUPIED}])  # also reset_coords()
-    if not ds.data_vars:
-        raise ValueError(f"{directory}: there are no tensors to write; pass a Dataset with some")
     ds = ds.swap_dims({name: str(name).capitalize() for name in added if name in ds.dims})
     # The numbers of states follow dimensions that the user has renamed.
     dims = {ds[name].dims[0]: str(name).capitalize() for name in added if ds[name].ndim == 1}
@@ -328,6 +326,8 @@ def _merge(tensors: Iterable[Dataset]) -> Dataset:
 def _check(ds: Dataset, directory: str, encoding: Any) -> CheckedInput:
     """Raise ValueError if units, states or dtypes do not fit, before a file is written."""
     tensors = {str(name): tensor.variable for name, tensor in ds.data_vars.items()}
+    if not tensors:
+        raise ValueError(f"{directory}: there are no tensors to write; pass a Dataset with some")
     units = {}
     for name, tensor in tensors.items():
         units[name] = write.check_unit(directory, name, tensor)

@@ -107,10 +107,7 @@ def convert(
     from xr_tensorfmt.saving import Mode, normalize_options, to_file  # noqa: PLC0415
 
     with common.format_errors(target, source):
-        is_directory = not os.path.splitext(target)[1]
-        to = to or (_find_calculation_format(source) if is_directory else None)
-        to = to or common.get_store_format(target)
-        to = to or registry.find_format_for_path(target, common.STORE_SUFFIXES).name
+        to = to or _choose_format(source, target)
     with common.format_errors(source):
         ds, encoding = _open_selected(source, drop=drop, storage_options=storage_options, **reading)
         with common.format_errors(target, source):
@@ -123,13 +120,12 @@ def convert(
             # Without a terminal, None disables the bar.
             with TqdmCallback(desc=name, unit=" tasks", disable=quiet or None, leave=False):
                 if to not in common.STORES:
-                    file_format = registry.find_format(to)
-                    if is_directory and file_format.directory_hint:
+                    if registry.find_format(to).directory_hint and _has_no_suffix(target):
                         if overwrite or drop or options:
                             raise ValueError("--overwrite, --drop and --option are only for files")
                         to_calculation(ds, target, encoding=encoding)
                         return
-                    normalize_options(file_format, options)
+                    normalize_options(registry.find_format(to), options)
                     options["storage_options"] = common.get_storage_options(target, storage_options)
                     mode: Mode = "w" if overwrite else "x"
                     to_file(ds, target, to, mode=mode, encoding=encoding, drop=drop, **options)
@@ -137,11 +133,30 @@ def convert(
                 if options:
                     raise ValueError(f"--option is only for tensor formats, not for {to}")
                 ds = ds.drop_encoding().drop_attrs() if "attrs" in drop else ds.drop_encoding()
-                for key, variable in ds.variables.items():
-                    if variable.dtype.kind in "fc" and "_FillValue" not in variable.attrs:
-                        encoding[key] = {"_FillValue": None, **encoding.get(key, {})}
                 write = _write_zarr if to == common.ZARR else _write_netcdf
-                write(ds, locations[1], encoding, overwrite=overwrite)
+                write(ds, locations[1], _add_fill_values(ds, encoding), overwrite=overwrite)
+
+
+def _has_no_suffix(path: str) -> bool:
+    return not os.path.splitext(path)[1]
+
+
+def _choose_format(source: str, target: str) -> str:
+    """Return the format of a target by its suffix. Without one, a calculation remains one."""
+    calculation = _find_calculation_format(source) if _has_no_suffix(target) else None
+    if known := calculation or common.get_store_format(target):
+        return known
+    return registry.find_format_for_path(target, common.STORE_SUFFIXES).name
+
+
+def _add_fill_values(ds: xr.Dataset, encoding: dict[Any, Any]) -> dict[Any, Any]:
+    """Let xarray store numbers without a _FillValue unless they have one."""
+    numbers = {
+        key: {"_FillValue": None}
+        for key, variable in ds.variables.items()
+        if variable.dtype.kind in "fc" and "_FillValue" not in variable.attrs
+    }
+    return {key: numbers.get(key, {}) | encoding.get(key, {}) for key in numbers | encoding}
 
 
 def _open_selected(

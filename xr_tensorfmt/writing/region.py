@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -129,10 +129,7 @@ def _plan_region(
     lengths = _check_names(checked, tensors)
     data = _encode_like(checked, tensors)
     if isinstance(region, str):
-        labelled = [dim for dim in lengths if _name_labels(dim, checked, tensors)]
-        sizes = {str(dim): n for x in data.values() for dim, n in x.sizes.items()}
-        shorter = [dim for dim, length in lengths.items() if sizes[dim] < length]
-        region = dict.fromkeys(labelled or shorter or lengths, "auto")
+        region = dict.fromkeys(_choose_dims(lengths, checked, tensors), "auto")
     positions: dict[str, Indices] = {}
     for dim, requested in region.items():
         if dim not in lengths:
@@ -170,6 +167,15 @@ def _plan_region(
             f"drop_vars({[*conflicts]}), because coordinates are not written"
         )
     return planned
+
+
+def _choose_dims(
+    lengths: Mapping[str, int], checked: CheckedInput, tensors: Mapping[str, Tensor]
+) -> Iterable[str]:
+    """Return the dimensions with labels, or those along which the data are a part."""
+    labelled = [dim for dim in lengths if _name_labels(dim, checked, tensors)]
+    sizes = {str(dim): n for x in checked.variables.values() for dim, n in x.sizes.items()}
+    return labelled or [dim for dim, n in lengths.items() if sizes[dim] < n] or lengths
 
 
 def _name_labels(dim: str, checked: CheckedInput, tensors: Mapping[str, Tensor]) -> Sequence[str]:

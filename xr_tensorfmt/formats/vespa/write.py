@@ -40,6 +40,7 @@ _CELL_TYPE_BY_ELEMENT = {element.name: name for name, element in CELL_TYPES.item
 
 # Names that both type parsers of Vespa accept, in Java and in C++.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ID = re.compile(r"id:[^:]*:[^:]+:[^:]*:")
 
 BATCH_DOCUMENTS = 1024
 """Number of documents of a feed that are written at a time."""
@@ -292,8 +293,7 @@ def format_feed(
         documents.setdefault(row[position], []).append(block)
     if prefix and (label := next((x for x in documents if x.startswith(prefix)), None)):
         raise ValueError(f"the label {label!r} already begins with prefix={prefix!r}; omit prefix=")
-    is_id = re.compile(r"id:[^:]*:[^:]+:[^:]*:").match
-    if label := next((x for x in documents if not is_id(prefix + x)), None):
+    if label := next((x for x in documents if not _ID.match(prefix + x)), None):
         warn(f"Vespa requires ids such as 'id:shop:user::ann', not {prefix + label!r}; use prefix=")
     # A batch has whole chunks, because each is computed for every batch that needs it.
     chunk = max((tensor.variable.chunks or [[1]])[0])
@@ -317,7 +317,12 @@ def format_feed(
                 yield orjson.dumps({operation: prefix + label, "fields": {field: value}}) + b"\n"
             except orjson.JSONEncodeError as error:
                 raise ValueError(f"the document {label!r} has a wrong label: {error}") from error
-    if masked:
-        found = f"{len(masked)}, the first is {', '.join(map(repr, tensor.rows[masked[0]]))}"
-        hint = f"call dropna({tensor.variable.dims[0]!r}, how='all') to leave them out"
-        warn(f"blocks contain only NaN: {shorten(found)}; {hint}")
+    _warn_of_masked(tensor, masked)
+
+
+def _warn_of_masked(tensor: Arranged, masked: list[int]) -> None:
+    if not masked:
+        return
+    found = f"{len(masked)}, the first is {', '.join(map(repr, tensor.rows[masked[0]]))}"
+    hint = f"call dropna({tensor.variable.dims[0]!r}, how='all') to leave them out"
+    warn(f"blocks contain only NaN: {shorten(found)}; {hint}")
