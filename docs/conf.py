@@ -152,8 +152,12 @@ def add_dark_pictures(app: Sphinx, page: nodes.document) -> None:
             image.parent.insert(image.parent.index(image) + 1, dark)
 
 
-DEFAULTS = {"<class 'object'>": "object", "<factory>": "...", "mappingproxy({})": "{}"}
-DEFAULTS[str(31 << 20)] = "'31MiB'"
+DEFAULTS = {
+    "<class 'object'>": "object",
+    "<factory>": "...",
+    "mappingproxy({})": "{}",
+    str(31 << 20): "'31MiB'",
+}
 
 
 def shorten_defaults(*arguments: Any) -> tuple[str | None, str | None]:

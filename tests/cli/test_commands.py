@@ -263,7 +263,7 @@ def test_json_is_no_format_and_has_next_step() -> None:
     Path("hit.json").write_text('{"fields": {"a": [1], "b": [2]}}')
     for command in ("validate", "info"):
         result = run(command, "hit.json")
-        call = "or by xr_tensorfmt.vespa.from_json(pathlib.Path(path)) if it is a tensor"
+        call = "or with xr_tensorfmt.vespa.from_json(pathlib.Path(path)) if it is a tensor"
         assert call in result.stdout + result.stderr
     Path("feed.jsonl").write_text('{"put": "id:a:b::1", "fields": {"a": [1]}}\n' * 2)
     opener = "xr_tensorfmt.vespa.from_jsonl(path, field='...') if it is a feed"

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from xr_tensorfmt.cli.common import format_errors
+from xr_tensorfmt.cli.common import PATH, format_errors
 from xr_tensorfmt.cli.convert import convert
 from xr_tensorfmt.cli.describe import info, validate
 from xr_tensorfmt.cli.diff import diff
@@ -37,7 +37,7 @@ class Commands(click.Group):
 
 
 @click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(readable=False))
+@click.argument("directory", metavar="DIR", type=PATH)
 def examples(directory: str) -> None:
     """Copy the example files of the documentation to a new directory."""
     with format_errors(directory):

@@ -62,9 +62,10 @@ def key_value_option(*flags: str, help: str) -> Decorator:
     )
 
 
-files_argument = click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(readable=False)
-)
+PATH = click.Path(readable=False)
+"""The type of paths. Opening a file decides whether it is readable."""
+
+files_argument = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON: a list with one object per file."
@@ -106,8 +107,9 @@ def _expand_path(path: str, storage_options: KeyValues) -> list[str]:
         except IsADirectoryError as error:
             examples = f", such as {left_out[0][:-1]} or {path.rstrip('/')}/*" if left_out else ""
             raise IsADirectoryError(f"{error}{examples}") from None
-        for name in [] if files == [path] else left_out:
-            warn(f"{name[:-1]} is a directory, and is left out")
+        if files != [path]:
+            for name in left_out:
+                warn(f"{name[:-1]} is a directory, and is left out")
     return files or [path]
 
 

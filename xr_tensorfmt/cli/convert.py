@@ -50,8 +50,8 @@ def _parse_dtype(value: str) -> tuple[str, Any]:
 
 
 @click.command()
-@click.argument("source", metavar="IN", type=click.Path(readable=False))
-@click.argument("target", metavar="OUT", type=click.Path(readable=False))
+@click.argument("source", metavar="IN", type=common.PATH)
+@click.argument("target", metavar="OUT", type=common.PATH)
 @common.format_option(
     "--to", "to", writable=True, help="Format of OUT; the default depends on its suffix"
 )
@@ -101,10 +101,7 @@ def convert(
 
     IN and OUT may be the directory of a calculation.
     """
-    # Both import dask.array, which takes longer than to describe a file.
-    from tqdm.dask import TqdmCallback  # noqa: PLC0415
-
-    from xr_tensorfmt.saving import Mode, normalize_options, to_file  # noqa: PLC0415
+    from tqdm.dask import TqdmCallback  # noqa: PLC0415  # imports dask
 
     with common.format_errors(target, source):
         to = to or _choose_format(source, target)
@@ -120,15 +117,8 @@ def convert(
             # Without a terminal, None disables the bar.
             with TqdmCallback(desc=name, unit=" tasks", disable=quiet or None, leave=False):
                 if to not in common.STORES:
-                    if registry.find_format(to).directory_hint and _has_no_suffix(target):
-                        if overwrite or drop or options:
-                            raise ValueError("--overwrite, --drop and --option are only for files")
-                        to_calculation(ds, target, encoding=encoding)
-                        return
-                    normalize_options(registry.find_format(to), options)
-                    options["storage_options"] = common.get_storage_options(target, storage_options)
-                    mode: Mode = "w" if overwrite else "x"
-                    to_file(ds, target, to, mode=mode, encoding=encoding, drop=drop, **options)
+                    url_options = common.get_storage_options(target, storage_options)
+                    _write_tensors(ds, target, to, encoding, overwrite, drop, options, url_options)
                     return
                 if options:
                     raise ValueError(f"--option is only for tensor formats, not for {to}")
@@ -147,6 +137,31 @@ def _choose_format(source: str, target: str) -> str:
     if known := calculation or common.get_store_format(target):
         return known
     return registry.find_format_for_path(target, common.STORE_SUFFIXES).name
+
+
+def _write_tensors(
+    ds: xr.Dataset,
+    target: str,
+    to: str,
+    encoding: dict[Any, Any],
+    overwrite: bool,
+    drop: tuple[DroppablePart, ...],
+    options: common.KeyValues,
+    url_options: dict[str, Any] | None,
+) -> None:
+    """Write a tensor file, or the directory of a calculation if the target has no suffix."""
+    from xr_tensorfmt.saving import Mode, normalize_options, to_file  # noqa: PLC0415  # imports dask
+
+    file_format = registry.find_format(to)
+    if file_format.directory_hint and _has_no_suffix(target):
+        if overwrite or drop or options:
+            raise ValueError("--overwrite, --drop and --option are only for files")
+        to_calculation(ds, target, encoding=encoding)
+        return
+    normalize_options(file_format, options)
+    options["storage_options"] = url_options
+    mode: Mode = "w" if overwrite else "x"
+    to_file(ds, target, to, mode=mode, encoding=encoding, drop=drop, **options)
 
 
 def _add_fill_values(ds: xr.Dataset, encoding: dict[Any, Any]) -> dict[Any, Any]:

@@ -29,7 +29,7 @@ _TOLERANCE: dict[str, Any] = {"type": click.FloatRange(min=0), "default": None}
 @click.option(
     "--rtol",
     help="Relative tolerance, a factor of the value in B, as in numpy.isclose. With a tolerance, "
-    "also 0, dtypes may differ.",
+    "even 0, dtypes may differ.",
     **_TOLERANCE,
 )
 @click.option(
@@ -79,17 +79,17 @@ def compare(
     labeled = _find_labels(first), _find_labels(second)
     labels = {dim: (labeled[0][dim], labeled[1][dim]) for dim in labeled[0] if dim in labeled[1]}
     labels = {dim: pair for dim, pair in labels.items() if pair[0].dtype.kind == pair[1].dtype.kind}
-    changed: dict[Any, tuple[pd.Index[Any], set[int]]] = {}
+    shared = {dim: one.intersection(other, sort=False) for dim, (one, other) in labels.items()}
+    changed: dict[Any, set[int]] = {dim: set() for dim in labels}
     for dim, (one, other) in labels.items():
-        changed[dim] = (shared := one.intersection(other, sort=False)), set()
         if not one.equals(other):
-            first = first.isel({dim: one.get_indexer(shared)})
-            second = second.isel({dim: other.get_indexer(shared)})
+            first = first.isel({dim: one.get_indexer(shared[dim])})
+            second = second.isel({dim: other.get_indexer(shared[dim])})
     names = [name for name in first.variables if name in second.variables]
     pairs = {name: (first.variables[name], second.variables[name]) for name in names}
     compared = {
-        name: [*_compare_attrs(*pair, files), *_compare_variables(*pair, rtol, atol, changed)]
-        for name, pair in pairs.items()
+        name: [*_compare_attrs(*x, files), *_compare_variables(*x, rtol, atol, shared, changed)]
+        for name, x in pairs.items()
     }
     different = {name: lines for name, lines in compared.items() if lines}
     moved = [one for one, other in labels.values() if not one.equals(other)]
@@ -99,8 +99,8 @@ def compare(
     counted = f"{len(names) - count} equal, {count} different"
     found = [(name, f"only in {file}") for name, file in unmatched]
     for dim, pair in labels.items():
-        shared, rows = changed[dim]
-        found += [(dim, x) for x in _compare_labels(*pair, shared[sorted(rows)], files)]
+        others = shared[dim][sorted(changed[dim])]
+        found += [(dim, line) for line in _compare_labels(*pair, others, files)]
     found += [(name, line) for name, lines in different.items() for line in lines]
     summary = f"{' and '.join(files)}: variables: {counted}, {len(unmatched)} in only one file"
     of_files = _compare_attrs(first, second, files)
@@ -178,7 +178,8 @@ def _compare_variables(
     second: xr.Variable,
     rtol: float | None,
     atol: float | None,
-    changed: Mapping[Any, tuple[pd.Index[Any], set[int]]],
+    labels: Mapping[Any, pd.Index[Any]],
+    changed: Mapping[Any, set[int]],
 ) -> list[str]:
     """Describe the differences of two variables, and add positions of changed labels."""
     dtypes = [_get_stored_dtype(variable) for variable in (first, second)]
@@ -200,7 +201,7 @@ def _compare_variables(
             by = "" if distance is None else f"by up to {float(distance):.6g}, "
             keys = zip(first.dims, map(add, index, start), strict=True)
             named = [
-                f"{dim}={describe.to_plain(changed[dim][0][i])!r:.80}" if dim in changed else str(i)
+                f"{dim}={describe.to_plain(labels[dim][i])!r:.80}" if dim in labels else str(i)
                 for dim, i in keys
             ]
             where = f" at [{', '.join(named)}]" if named else ""
@@ -209,9 +210,9 @@ def _compare_variables(
         for axis in (axis for axis, dim in enumerate(first.dims) if dim in changed):
             others = tuple({*range(first.ndim)} - {axis})
             rows = np.flatnonzero(~same.all(axis=others)) + start[axis]
-            changed[first.dims[axis]][1].update(rows.tolist())
+            changed[first.dims[axis]].update(rows.tolist())
     if not count:  # with a tolerance, dtypes may differ, as in `xarray.testing.assert_allclose`
-        return found if rtol is atol is None else []
+        return found if rtol is None and atol is None else []
     verb = "differ beyond the tolerance" if rtol or atol else "differ"
     return [*found, f"{count} of {first.size} values {verb}, {largest}"]
 

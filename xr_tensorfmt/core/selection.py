@@ -152,16 +152,16 @@ class Selection:
         index of its elements in the values of this one.
         """
         first = Selection(self.tensor_shape[:count], self.indices[:count], self.is_pointwise)
-        # Search the shorter list in the longer one. Single elements have no order.
-        is_long = first.size > stored.size and not self.is_pointwise
-        known = first.index_arrays if is_long else (stored,)
-        sought = np.unravel_index(stored, first.tensor_shape) if is_long else (first.flat,)
-        places = list(map(np.searchsorted, known, sought))
-        ends = [np.append(indices, -1)[place] for indices, place in zip(known, places, strict=True)]
-        found = np.flatnonzero(np.all(np.equal(ends, sought), axis=0))
-        matches = tuple(place[found] for place in places)
-        positions = np.ravel_multi_index(matches, first.shape) if is_long else found
-        rows = found if is_long else matches[0]
+        if self.is_pointwise or first.size <= stored.size:
+            places, is_stored = _search(stored, first.flat)
+            positions = np.flatnonzero(is_stored)
+            rows = places[positions]
+        else:  # search the fewer stored rows along each axis
+            sought = np.unravel_index(stored, first.tensor_shape)
+            axes = list(map(_search, first.index_arrays, sought))
+            rows = np.flatnonzero(np.all([is_selected for _, is_selected in axes], axis=0))
+            matches = tuple(places[rows] for places, _ in axes)
+            positions = np.ravel_multi_index(matches, first.shape)
         rows = rows if numbers is None else numbers[rows]
         others, shape = self.indices[count:], (stored.size, *self.tensor_shape[count:])
         if self.is_pointwise:
@@ -196,6 +196,12 @@ class Selection:
         indices = self.indices[axis - 1] if axis else None
         is_consecutive = isinstance(indices, range) and (indices.step == 1 or len(indices) == 1)
         return axis - 1 if is_consecutive else axis
+
+
+def _search(known: Integers, sought: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+    """Return the places of numbers in an ascending list, and whether they are in it."""
+    places = np.searchsorted(known, sought)
+    return places, np.append(known, -1)[places] == sought
 
 
 def compute_row_major_strides(shape: Sequence[int]) -> list[int]:

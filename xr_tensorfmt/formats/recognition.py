@@ -35,7 +35,7 @@ from xr_tensorfmt.sources import find_source, get_path, is_remote, list_names
 # Names of unsupported formats, and hints, by the start of the file.
 _FETCH = "fetch the file again"
 _DECOMPRESS = "decompress it first"
-_CONVERT = "run xr-tensorfmt convert --from netcdf"
+_CONVERT = "run xr-tensorfmt convert --from"
 _PICKLE = ("a Python pickle", "load it only if you trust the file: it can run code")
 _HTML = ("a page of HTML", f"log in if the server requires it, and {_FETCH}")
 _FOREIGN = {
@@ -44,8 +44,11 @@ _FOREIGN = {
     b"\x04\x22\x4d\x18": ("compressed by lz4", _DECOMPRESS),
     b"BZh": ("compressed by bzip2", _DECOMPRESS),
     b"\xfd7zXZ\0": ("compressed by xz", _DECOMPRESS),
-    b"\x89HDF\r\n\x1a\n": ("HDF5 or netCDF-4", f"pass engine='h5netcdf' to xarray, or {_CONVERT}"),
-    b"CDF": ("netCDF", f"pass engine='scipy' to xarray, or {_CONVERT}"),
+    b"\x89HDF\r\n\x1a\n": (
+        "HDF5 or netCDF-4",
+        f"pass engine='h5netcdf' to xarray, or {_CONVERT} netcdf",
+    ),
+    b"CDF": ("netCDF", f"pass engine='scipy' to xarray, or {_CONVERT} netcdf"),
     b"GGUF": ("GGUF", "read it with the package gguf"),
     b"PK\x05\x06": ("an empty zip archive", _FETCH),
     ZIP_MAGIC: ("a zip archive", "unzip it"),
@@ -99,7 +102,7 @@ def list_files(directory: str, storage_options: Mapping[str, Any] | None, fs: An
     if not files:
         hint = "pass a file of any name and its format, or another directory"
         if directory.casefold().rstrip("/").endswith(".zarr"):
-            hint = f"pass engine='zarr' to xarray, or {_CONVERT.replace('netcdf', 'zarr')}"
+            hint = f"pass engine='zarr' to xarray, or {_CONVERT} zarr"
         raise IsADirectoryError(f"{redact(directory)} is a directory without tensor files; {hint}")
     return files
 

@@ -172,7 +172,7 @@ def _plan_region(
 def _choose_dims(
     lengths: Mapping[str, int], checked: CheckedInput, tensors: Mapping[str, Tensor]
 ) -> Iterable[str]:
-    """Return the dimensions with labels, or those along which the data are a part."""
+    """Return the dimensions with labels, or those along which the data are shorter."""
     labelled = [dim for dim in lengths if _name_labels(dim, checked, tensors)]
     sizes = {str(dim): n for x in checked.variables.values() for dim, n in x.sizes.items()}
     return labelled or [dim for dim, n in lengths.items() if sizes[dim] < n] or lengths

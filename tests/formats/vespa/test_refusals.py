@@ -25,7 +25,7 @@ REFUSED = {
     "no bytes": (b"", "the tag at byte 0: truncated"),
     "tag 8": (b"\x08" + bytes(9), "the tag at byte 0: 8, expected 1, 2, 3, 5, 6 or 7"),
     "hexadecimal": (b"0x0601", "the tag at byte 0: 48, expected 1, 2"),
-    "JSON": (b'{"put": ""}', "the tag at byte 0: 123, .*open it in Python by xr_tensorfmt.vespa"),
+    "JSON": (b'{"put": ""}', "the tag at byte 0: 123, .*open it in Python with xr_tensorfmt.vespa"),
     "tag 0": (bytes(10), "the tag at byte 0: 0, expected"),
     "tag 4": (b"\4" + bytes(10), "the tag at byte 0: 4, expected"),
     "cell type 4": (

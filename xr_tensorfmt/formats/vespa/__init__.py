@@ -30,8 +30,9 @@ class VespaFormat(LazyFormat):
     def describe_unsupported(self, reader: HeaderReader) -> tuple[str, str] | None:
         """Describe feeds and other JSON."""
         opener = (
-            "open it in Python by xr_tensorfmt.vespa.from_jsonl(path, field='...') if it is a feed "
-            "of Vespa, or by xr_tensorfmt.vespa.from_json(pathlib.Path(path)) if it is a tensor"
+            "open it in Python with xr_tensorfmt.vespa.from_jsonl(path, field='...') if it is a "
+            "feed of Vespa, or with xr_tensorfmt.vespa.from_json(pathlib.Path(path)) if it is a "
+            "tensor"
         )
         if re.search(r"\.(json|jsonl|ndjson)\.(bz2|gz|lz4|xz|zst)$", reader.source.file_name):
             return "compressed JSON", f"decompress it first, or {opener}"

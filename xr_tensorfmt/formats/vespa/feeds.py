@@ -33,7 +33,7 @@ from xr_tensorfmt.formats.vespa.json_forms import (
     parse_type,
     show,
 )
-from xr_tensorfmt.formats.vespa.spec import VespaHeader, pack_string
+from xr_tensorfmt.formats.vespa.spec import ID_START, VespaHeader, pack_string
 from xr_tensorfmt.sources import find_matches, find_source, get_path, is_remote
 
 MAX_LINE_BYTES = 64 << 20
@@ -368,8 +368,9 @@ class Documents:
         id_ = _find_id(document, stored)
         is_own = isinstance(id_, str) and id_ > "" and id_.startswith(self.prefix)
         if not is_own and tensor is not None:
-            start = re.findall(r"^id:[^:]*:[^:]*:[^:]*:|^", str(id_))[0]
-            expected = f"'{self.prefix}...'; pass prefix={start!r}, or correct the id"
+            start = ID_START.match(str(id_))
+            hint = f"pass prefix={start[0] if start else ''!r}, or correct the id"
+            expected = f"'{self.prefix}...'; {hint}"
             raise ValueError(f"the id of the document is {id_!r}, expected {expected}")
         label = pack_string(id_[len(self.prefix) :] if is_own else f"{self.feed} {self.line}")
         self.conditions += "condition" in document

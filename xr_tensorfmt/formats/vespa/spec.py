@@ -7,6 +7,7 @@ bit set. A block has no length, so its labels must be read to find the next.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,6 +27,9 @@ from xr_tensorfmt.formats.vespa import TAGS, VespaFormat
 
 LONG_BIT = 0x80
 """The bit of the first byte of integers with four bytes."""
+
+ID_START = re.compile(r"id:[^:]*:[^:]+:[^:]*:")
+"""The parts of the id of a document before its own: namespace, document type, key and value."""
 
 MAX_INTEGER = (1 << 31) - 1
 """The largest integer of the format."""

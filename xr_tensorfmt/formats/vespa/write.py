@@ -25,6 +25,7 @@ from xr_tensorfmt.formats.vespa.read import Blocks, find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
     CELL_TYPES,
+    ID_START,
     MAX_INTEGER,
     MAX_NAME_BYTES,
     TYPE,
@@ -40,7 +41,6 @@ _CELL_TYPE_BY_ELEMENT = {element.name: name for name, element in CELL_TYPES.item
 
 # Names that both type parsers of Vespa accept, in Java and in C++.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ID = re.compile(r"id:[^:]*:[^:]+:[^:]*:")
 
 BATCH_DOCUMENTS = 1024
 """Number of documents of a feed that are written at a time."""
@@ -293,7 +293,7 @@ def format_feed(
         documents.setdefault(row[position], []).append(block)
     if prefix and (label := next((x for x in documents if x.startswith(prefix)), None)):
         raise ValueError(f"the label {label!r} already begins with prefix={prefix!r}; omit prefix=")
-    if label := next((x for x in documents if not _ID.match(prefix + x)), None):
+    if label := next((x for x in documents if not ID_START.match(prefix + x)), None):
         warn(f"Vespa requires ids such as 'id:shop:user::ann', not {prefix + label!r}; use prefix=")
     # A batch has whole chunks, because each is computed for every batch that needs it.
     chunk = max((tensor.variable.chunks or [[1]])[0])
@@ -321,6 +321,7 @@ def format_feed(
 
 
 def _warn_of_masked(tensor: Arranged, masked: list[int]) -> None:
+    """Warn of blocks without values, which `Dataset.where` leaves."""
     if not masked:
         return
     found = f"{len(masked)}, the first is {', '.join(map(repr, tensor.rows[masked[0]]))}"
